@@ -7,6 +7,7 @@ import importlib.util
 import logging
 import os
 import re
+import signal
 import statistics
 import struct
 import time
@@ -452,6 +453,21 @@ def test_a_deadline_that_cannot_be_is_an_invalid_argument(caching: Device, opene
 def test_a_deadline_far_ahead_is_kept(caching: Device, opened: Opened) -> None:
     ahead = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + 10**12
     assert caching.prepare_from_cache(scaling(), opened.files(), deadline_ns=ahead).from_cache
+
+
+def test_a_driver_that_is_stopped_is_asked_for_its_files_no_longer_than_the_timeout(
+    folder: Path,
+) -> None:
+    with nnburst.launch("reference") as device:
+        os.kill(device.pid, signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            with pytest.raises(MissedDeadline):
+                device.prepare(scaling(), cache_dir=folder, timeout=0.2)
+            assert time.monotonic() - began < 10  # and not the 30 s of a call without a timeout
+        finally:
+            os.kill(device.pid, signal.SIGCONT)
+        assert not device.prepare(scaling(), cache_dir=folder).from_cache
 
 
 def test_no_descriptor_stays_with_the_driver(caching: Device, opened: Opened) -> None:

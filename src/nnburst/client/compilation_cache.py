@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -97,8 +97,7 @@ class Compiler(Protocol):
     def version_string(self) -> str:
         """The driver's version."""
 
-    @property
-    def number_of_cache_files_needed(self) -> NumberOfCacheFiles:
+    def _cache_files_within(self, seconds: float) -> NumberOfCacheFiles:
         """Numbers of files in which a compilation is cached."""
 
     def prepare_from_cache(
@@ -182,6 +181,7 @@ class CachedCompilation:
         token: bytes | None,
         pools: Sequence[Memory],
         options: Mapping[str, Any],
+        timeout: float,
         *,
         is_final: bool = False,
     ) -> None:
@@ -194,6 +194,7 @@ class CachedCompilation:
             token: 32 bytes that name the model; None to name it by its content.
             pools: as for `Device.prepare`.
             options: `preference`, `priority`, `num_threads` and `attributes` as for `Device.prepare`.
+            timeout: seconds from now on that this and `prepare` may take together.
             is_final: whether `token` is the token for the driver already; see `cache_token`.
 
         Raises:
@@ -201,6 +202,7 @@ class CachedCompilation:
                 the attributes.
             NnburstError: the driver does not report how many files it needs.
         """
+        self._left: Final = partial(wait_left, time.monotonic() + timeout)
         self._device = device
         self._model = model
         self._pools = pools
@@ -209,7 +211,9 @@ class CachedCompilation:
         bare = bare_model(model)
         if token is not None:
             validate_cache_token(token)
-        self._needed = device.number_of_cache_files_needed  # first: the driver gets ready meanwhile
+        self._needed = device._cache_files_within(
+            self._left()
+        )  # first: the driver gets ready meanwhile
         if token is None:
             token = model_token(
                 bare, check_pools(pools) if isinstance(model, Model) else model.pools
@@ -231,22 +235,20 @@ class CachedCompilation:
         self._paths = cache_paths(self._folder, self._token, self._needed)
         self._bare = bare
 
-    def prepare(self, timeout: float) -> PreparedModel:
+    def prepare(self) -> PreparedModel:
         """Prepare the model, from the cache if possible (see `PreparedModel.from_cache`), else anew.
 
         Raises:
             NnburstError: it cannot be prepared in either way; see `Device.prepare`.
         """
-        deadline = time.monotonic() + timeout
-        left = partial(wait_left, deadline)
         if not any(self._needed):
             log.info("%s caches no compilations: each model is compiled", self._device.name)
-            return self._compile(None, left())
+            return self._compile(None)
         with trace(Layer.RUNTIME, Phase.COMPILATION, "look in the compilation cache"):
-            found = self._load(left)
-        return found or self._compile_and_save(left)
+            found = self._load()
+        return found or self._compile_and_save()
 
-    def _load(self, left: Callable[[], float]) -> PreparedModel | None:
+    def _load(self) -> PreparedModel | None:
         with _opened(self._paths, self._token, _OPEN) as files:
             if files is None:
                 return None
@@ -256,7 +258,7 @@ class CachedCompilation:
                     files,
                     preference=self._options["preference"],
                     attributes=self._options["attributes"],
-                    timeout=left(),
+                    timeout=self._left(),
                 )
             except (Closed, DeadObject, MissedDeadline):
                 raise
@@ -266,21 +268,21 @@ class CachedCompilation:
         log.info("%s took a model from the cache in %s", self._device.name, self._folder)
         return prepared
 
-    def _compile_and_save(self, left: Callable[[], float]) -> PreparedModel:
+    def _compile_and_save(self) -> PreparedModel:
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             log.warning("nothing is cached in %s, each start compiles: %s", self._folder, error)
-            return self._compile(None, left())
+            return self._compile(None)
         with _opened(self._paths, self._token, _OPEN | os.O_CREAT) as files:
-            prepared = self._compile(files, left())
+            prepared = self._compile(files)
         if files is not None:
             log.info("%s compiled a model for the cache in %s", self._device.name, self._folder)
         return prepared
 
-    def _compile(self, files: CacheFiles | None, timeout: float) -> PreparedModel:
+    def _compile(self, files: CacheFiles | None) -> PreparedModel:
         return self._device._prepare_within(
-            timeout, self._model, pools=self._pools, cache=files, **self._options
+            self._left(), self._model, pools=self._pools, cache=files, **self._options
         )
 
 

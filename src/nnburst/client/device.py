@@ -375,9 +375,13 @@ class Device(Closing):
             DeadObject: the driver has died, or its answer was invalid: more than 32 files of a kind.
             Closed, MissedDeadline: see these classes.
         """
+        return self._cache_files_within(_START_TIMEOUT)
+
+    def _cache_files_within(self, seconds: float) -> NumberOfCacheFiles:
         if self._cache_files is None:
             call = GetNumberOfCacheFilesNeeded()
-            answer, _ = self._call(call, CacheFileCounts, (), _START_TIMEOUT)
+            timeout = min(seconds, _START_TIMEOUT)
+            answer, _ = self._call(call, CacheFileCounts, (), timeout)
             self._cache_files = NumberOfCacheFiles(answer.model_cache, answer.data_cache)
         return self._cache_files
 
@@ -455,8 +459,9 @@ class Device(Closing):
             again = device is not self
             left = seconds if again else wait_left(deadline)
             if cache_dir is not None:
-                compilation = CachedCompilation(device, model, cache_dir, token, pools, options)
-                return compilation.prepare(left)
+                return CachedCompilation(
+                    device, model, cache_dir, token, pools, options, left
+                ).prepare()
             return device._prepare_within(left, model, pools=pools, **options)
 
         with trace(Layer.RUNTIME, Phase.COMPILATION, "prepare"):

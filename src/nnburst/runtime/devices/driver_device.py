@@ -434,10 +434,9 @@ class DriverDevice:
             seconds = seconds_left(deadline_ns)
             if cache is None:
                 return driver.prepare(model, pools=pools, timeout=seconds, **options)  # type: ignore[arg-type]
-            cached = CachedCompilation(
-                driver, model, cache.directory, cache.token, pools, options, is_final=True
-            )
-            return cached.prepare(seconds)
+            return CachedCompilation(
+                driver, model, cache.directory, cache.token, pools, options, seconds, is_final=True
+            ).prepare()
 
         part = DriverPart(
             # The plan opens bursts for all of its steps together.
