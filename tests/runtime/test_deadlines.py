@@ -22,6 +22,7 @@ from nnburst.hal.enums import OperationType, ResultCode
 from nnburst.hal.errors import InvalidArgument, NnburstError
 from nnburst.runtime import Compilation, Manager
 from nnburst.runtime.argument import Outcome
+from nnburst.runtime.devices.device import Device
 from nnburst.runtime.devices.driver_device import DriverDevice
 from nnburst.testing.partitioning.run import uniform
 from runtime.computing_device import ComputingDevice
@@ -282,6 +283,25 @@ def test_compile_ends_with_its_timeout_and_closes_what_comes_later(
         assert not closed
     wait_for(lambda: closed)
     nnburst.compile(chain(), manager=drivers).close()
+
+
+def test_compile_looks_for_devices_no_longer_than_its_timeout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    may_find, refresh = threading.Event(), Manager.refresh
+
+    def slowly(manager: Manager) -> list[Device]:
+        assert may_find.wait(PATIENCE)
+        return refresh(manager)
+
+    monkeypatch.setattr(Manager, "refresh", slowly)
+    monkeypatch.setattr(Manager, "_one", None)
+    monkeypatch.setenv("NNBURST_CPUONLY", "1")
+    for _ in range(2):
+        raises_soon(lambda timeout: nnburst.compile(doubled(), timeout=timeout), MissedDeadline)
+    may_find.set()
+    with nnburst.compile(doubled()) as compiled, Manager.of_process():
+        assert compiled.execute([X]).outputs[0].tolist() == (X + X).tolist()
 
 
 def test_recover_takes_two_words() -> None:

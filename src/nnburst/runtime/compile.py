@@ -351,7 +351,7 @@ def compile(  # noqa: A001 - NNAPI's word
         priority: priority among the models of this program.
         cache_dir: directory for the cache files of devices that cache; created (mode 0700) if it is missing.
         token: 32 bytes that identify the model in `cache_dir`; by default a hash of its content.
-        timeout: seconds that placing and preparing may take.
+        timeout: seconds that looking for devices, placing and preparing may take.
         placement: "measured" takes the fastest of the installed engines that report similar speed: each is
             timed on the whole model, once on a machine, within 10 s and half of `timeout`. It does as
             "declared" if `devices` are given, other drivers run, or LOW_POWER is preferred.
@@ -389,38 +389,51 @@ def compile(  # noqa: A001 - NNAPI's word
         model = load(check_path("model", model), shapes=shapes, as_graph=as_graph)
     elif shapes is not None or as_graph is not None:
         raise InvalidArgument("shapes, as_graph: given, but the model is not the path of a file")
-    known = Manager.of_process() if manager is None else manager
-    if not isinstance(known, Manager):
-        raise InvalidArgument(f"manager is of type {type(manager).__name__}, expected a Manager")
-    if devices is None:
-        chosen = _graph_devices(known, model)
-    elif isinstance(devices, str):
-        raise InvalidArgument(f"devices: {devices!r}, expected a list of devices: [{devices!r}]")
-    else:
-        chosen = [_device(known, device) for device in devices]
-    folder = None if cache_dir is None else check_path("cache_dir", cache_dir)
-    compilation = Compilation(_framework_model(model, pools), chosen, manager=known)
-    compilation.preference = preference
-    compilation.priority = NDK_PRIORITIES[validate_priority(priority)]
-    if folder is not None:
-        os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103
-        built = compilation.model._built_model
-        contents = [memory.bytes for memory in built.memories]
-        compilation.set_caching(
-            folder, model_token(built.model, contents) if token is None else token
-        )
-    if placement not in ("declared", "measured"):
-        raise InvalidArgument(f"placement: {placement!r}, expected 'declared' or 'measured'")
-    if placement == "declared" and measuring is not None:
-        raise InvalidArgument("measuring: given, but placement is 'declared'")
-    if measuring is not None:
-        compilation.place_by_measurement(measuring)
-    elif placement == "measured" and chosen is None:
-        compilation._try_engines()
-    compilation._behave(may_fall_back=bool(fallback), waits_for_drivers=recover == "wait")
-    try:
+
+    def finished() -> Compilation:
+        known = Manager.of_process() if manager is None else manager
+        if not isinstance(known, Manager):
+            raise InvalidArgument(
+                f"manager is of type {type(manager).__name__}, expected a Manager"
+            )
+        if devices is None:
+            chosen = _graph_devices(known, model)
+        elif isinstance(devices, str):
+            raise InvalidArgument(
+                f"devices: {devices!r}, expected a list of devices: [{devices!r}]"
+            )
+        else:
+            chosen = [_device(known, device) for device in devices]
+        folder = None if cache_dir is None else check_path("cache_dir", cache_dir)
+        compilation = Compilation(_framework_model(model, pools), chosen, manager=known)
+        compilation.preference = preference
+        compilation.priority = NDK_PRIORITIES[validate_priority(priority)]
+        if folder is not None:
+            os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103
+            built = compilation.model._built_model
+            contents = [memory.bytes for memory in built.memories]
+            compilation.set_caching(
+                folder, model_token(built.model, contents) if token is None else token
+            )
+        if placement not in ("declared", "measured"):
+            raise InvalidArgument(f"placement: {placement!r}, expected 'declared' or 'measured'")
+        if placement == "declared" and measuring is not None:
+            raise InvalidArgument("measuring: given, but placement is 'declared'")
+        if measuring is not None:
+            compilation.place_by_measurement(measuring)
+        elif placement == "measured" and chosen is None:
+            compilation._try_engines()
+        compilation._behave(may_fall_back=bool(fallback), waits_for_drivers=recover == "wait")
         compilation.limit(max(call.left, 1e-9))
-        _Finishing(compilation).wait(call)
+        try:
+            compilation.finish()
+        except BaseException:
+            compilation.close()
+            raise
+        return compilation
+
+    try:
+        compilation = _Compiling(finished).wait(call)
     except MissedDeadline as error:
         raise MissedDeadline(f"timeout: {timeout:g} s: {error}", status=error.status) from error
     compilation._finished_executable.own(compilation.model._built_model.memories)
@@ -450,35 +463,36 @@ def _graph_devices(manager: Manager, model: HalModel | CarriesPools) -> list[Dev
     )
 
 
-class _Finishing:
-    """Runs `Compilation.finish` on a thread, so that the caller can stop waiting for it."""
+class _Compiling:
+    """Makes a compilation on a thread, so that the caller can stop waiting for it."""
 
-    def __init__(self, compilation: Compilation) -> None:
-        """Begin on a new thread."""
-        self._compilation: Final = compilation
+    def __init__(self, finished: Callable[[], Compilation]) -> None:
+        """Begin to call `finished` on a new thread."""
+        self._finished: Final = finished
         self._ended: Final = threading.Event()
         self._lock: Final = threading.Lock()
         self._is_given_up = False
+        self._made: Compilation | None = None
         self._error: BaseException | None = None
         DaemonThread(self._run)
 
     def _run(self) -> None:
         try:
-            self._compilation.finish()
+            self._made = self._finished()
         except BaseException as error:
             self._error = error
         with self._lock:
             self._ended.set()
             is_given_up = self._is_given_up
         if is_given_up:
-            self._compilation.close()
+            self._close()
 
-    def wait(self, call: CallTime) -> None:
+    def wait(self, call: CallTime) -> Compilation:
         """Wait until it has ended. After a timeout it goes on, and its result is closed.
 
         Raises:
-            MissedDeadline: `finish` has not ended in time.
-            BaseException: the exception that `finish` raised.
+            MissedDeadline: it has not ended in time.
+            BaseException: the exception that ended it.
         """
         has_ended = False
         try:
@@ -488,15 +502,21 @@ class _Finishing:
                 self._abandon()
         if not has_ended:
             raise MissedDeadline("placing and preparing has not ended")
-        if self._error is not None:
+        if self._made is None:
             error, self._error = self._error, None
+            assert error is not None
             raise error
+        return self._made
 
     def _abandon(self) -> None:
         with self._lock:
             self._is_given_up, has_ended = True, self._ended.is_set()
         if has_ended:
-            self._compilation.close()
+            self._close()
+
+    def _close(self) -> None:
+        if self._made is not None:
+            self._made.close()
 
 
 def _device(manager: Manager, device: str | Device) -> Device:
