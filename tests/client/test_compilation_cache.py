@@ -292,6 +292,19 @@ def test_a_key_of_the_wrong_mode_only_costs_the_caching(
     assert [start("reference", folder)[0] for _ in range(2)] == [False, False]
 
 
+def test_a_model_that_a_driver_could_not_save_is_not_logged_as_cached(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert start("reference", folder)[0] is False
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc/nowhere")  # no key
+    for _ in range(2):  # over the files of another key, and over what that leaves
+        caplog.clear()
+        with caplog.at_level(logging.INFO, "nnburst.client.compilation_cache"):
+            assert start("reference", folder)[0] is False
+        assert f"reference saved nothing for the cache in {folder}" in caplog.text
+        assert "compiled a model" not in caplog.text
+
+
 def test_a_model_that_is_wrong_is_wrong_with_a_cache_too(caching: Device, folder: Path) -> None:
     builder = ModelBuilder()
     x = builder.input(OperandType.TENSOR_FLOAT32, (1,))

@@ -275,8 +275,16 @@ class CachedCompilation:
             log.warning("nothing is cached in %s, each start compiles: %s", self._folder, error)
             return self._compile(None)
         with _opened(self._paths, self._token, _OPEN | os.O_CREAT) as files:
+            before = _last_written(files)
             prepared = self._compile(files)
-        if files is not None:
+            after = _last_written(files)
+        if any(size == 0 or (size, at) in before for size, at in after):
+            log.warning(
+                "%s saved nothing for the cache in %s, each start compiles: the driver's log has the reason",
+                self._device.name,
+                self._folder,
+            )
+        elif files is not None:
             log.info("%s compiled a model for the cache in %s", self._device.name, self._folder)
         return prepared
 
@@ -284,6 +292,12 @@ class CachedCompilation:
         return self._device._prepare_within(
             self._left(), self._model, pools=self._pools, cache=files, **self._options
         )
+
+
+def _last_written(files: CacheFiles | None) -> list[tuple[int, int]]:
+    """Size of each model file, and the time at which it was written last."""
+    found = [] if files is None else [os.fstat(fd) for fd in files.model]
+    return [(state.st_size, state.st_mtime_ns) for state in found]
 
 
 @contextmanager
