@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,12 +16,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from forked_child import true_in_child
 from nnburst.client.launch import launch
 from nnburst.hal.enums import DeviceType, FeatureLevel
 from nnburst.hal.errors import DeadObject, InvalidArgument
 from nnburst.runtime import Manager, MemoryDesc
 from nnburst.runtime.devices import engine_device
 from nnburst.runtime.devices import manager as devices_manager
+from nnburst.runtime.devices.device import Device
 from nnburst.runtime.devices.driver_device import DriverDevice
 from nnburst.runtime.devices.engine_device import EngineDevice
 from nnburst.runtime.devices.manager import Settings
@@ -407,6 +410,36 @@ def test_a_driver_that_has_died_is_connected_to_again_behind_its_entry(
     wait_for(computed_by_another)
     assert all(re.search("SIGKILL|died|closed", text) for text in said)
     assert out.tolist() == [2, 2]
+
+
+def test_a_forked_child_makes_its_manager_though_a_thread_was_making_its_parents(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Manager, "_one", None)
+    monkeypatch.setenv("NNBURST_CPUONLY", "1")
+    making, may_end, refresh = threading.Event(), threading.Event(), Manager.refresh
+
+    def slowly(manager: Manager) -> list[Device]:
+        making.set()
+        assert may_end.wait(60)
+        return refresh(manager)
+
+    monkeypatch.setattr(Manager, "refresh", slowly)
+    thread = threading.Thread(target=Manager.of_process)
+    thread.start()
+    assert making.wait(60)
+
+    def makes_its_own() -> bool:
+        signal.alarm(20)  # in place of waiting for ever
+        monkeypatch.setattr(Manager, "refresh", refresh)
+        return names(Manager.of_process()) == ["nnapi-reference"]
+
+    try:
+        assert true_in_child(makes_its_own)
+    finally:
+        may_end.set()
+        thread.join()
+    Manager.of_process().close()
 
 
 def test_names_are_given_once(manager: Managers) -> None:

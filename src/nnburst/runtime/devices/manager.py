@@ -338,6 +338,14 @@ class Manager(RuntimeObject):
             device.close()
 
 
+def _unlock_in_child() -> None:
+    """Give a forked child a lock of its own: another thread may have been making its parent's manager."""
+    Manager._one_lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_unlock_in_child)
+
+
 @contextmanager
 def process_manager(manager: Manager) -> Iterator[None]:
     """Make `manager` the manager of this process within a `with` statement: for tests and benchmarks."""
