@@ -265,6 +265,22 @@ def test_an_extension_that_a_driver_has_when_it_starts_can_be_used_from_then_on(
     assert devices_manager.TYPES.prefix("com.example.late") == 1
 
 
+def test_an_executor_that_is_named_by_its_module_is_asked_at_each_start(
+    manager: Managers, installed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NNBURST_DEVICES", "own=late_engine:Engine")
+    source = "from nnburst.executor.reference.executor import ReferenceExecutor as Engine\n"
+    (installed / "late_engine.py").write_text(source)
+    assert not manager().device("own").supports_extension("com.example.late")
+    (installed / "late_types.py").write_text(
+        "from nnburst.executor.graph.extension import VendorExtension\n"
+        'LATE = VendorExtension("com.example.late")\n'
+    )
+    install = "from nnburst.executor.graph.extension import install_from\n"
+    (installed / "late_engine.py").write_text(f'{source}{install}install_from("late_types:LATE")\n')
+    assert manager().device("own").supports_extension("com.example.late")
+
+
 @pytest.mark.parametrize("content", [b"{", b'{"a": ' + b"[" * 100_000], ids=len)
 def test_a_broken_cache_of_facts_is_never_an_error(
     manager: Managers, monkeypatch: pytest.MonkeyPatch, content: bytes

@@ -95,6 +95,8 @@ class EngineDevice:
     ) -> None:
         """Read the facts that the engine's last start has cached; if nothing is cached, start it now.
 
+        Nothing is cached for an executor `module:attribute`: no version shows that its module has changed.
+
         Raises:
             NnburstError: the driver does not start, or the variable for its hardware is not valid.
         """
@@ -105,7 +107,8 @@ class EngineDevice:
         self._lock: Final = threading.RLock()
         self._started: DriverDevice | None = None
         self._closed = False
-        facts = _load(name, _stamp(name, executor))
+        self._has_version: Final = ":" not in executor
+        facts = _load(name, _stamp(name, executor)) if self._has_version else None
         self._facts: EngineFacts
         if facts is None:
             self.driver  # noqa: B018 - its start learns the facts
@@ -222,7 +225,7 @@ class EngineDevice:
             driver.capabilities,
             (driver.cache_files.model_cache, driver.cache_files.data_cache),
         )
-        if facts != _load(self.name, stamp):
+        if self._has_version and facts != _load(self.name, stamp):
             _store(self.name, facts)
         self._facts = facts
         for extension in self.extensions:
