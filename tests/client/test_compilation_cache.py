@@ -12,7 +12,7 @@ import statistics
 import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ from nnburst.hal.errors import (
 from nnburst.hal.extensions import ExtensionAttribute
 from nnburst.hal.types import NO_CACHE_TOKEN
 from shared_drivers import connect_to
+from waiting import wait_for
 
 STRICT = environment.STRICT_TIMING.read()
 needs_litert = pytest.mark.skipif(
@@ -481,6 +482,29 @@ def test_a_driver_that_is_stopped_is_asked_for_its_files_no_longer_than_the_time
         finally:
             os.kill(device.pid, signal.SIGCONT)
         assert not device.prepare(scaling(), cache_dir=folder).from_cache
+
+
+def test_the_next_driver_caches_in_the_same_folder_whatever_the_working_directory_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for working in (second, first):
+        working.mkdir()
+        monkeypatch.chdir(working)
+    with nnburst.launch("reference", recover=True) as device:
+        prepared = device.prepare(scaling(), cache_dir="cache")
+        monkeypatch.chdir(second)
+        os.kill(device.pid, signal.SIGKILL)
+
+        def executes() -> bool:
+            with suppress(DeadObject):
+                prepared.execute([X])
+                return device.recoveries == 1
+            return False
+
+        wait_for(executes)
+    assert len(list((first / "cache").iterdir())) == 2
+    assert not list(second.iterdir())
 
 
 def test_no_descriptor_stays_with_the_driver(caching: Device, opened: Opened) -> None:

@@ -31,7 +31,6 @@ from nnburst.hal.errors import Closed, DeadObject, InvalidArgument, MissedDeadli
 from nnburst.hal.extensions import ExtensionAttribute, check_attributes
 from nnburst.hal.model import Model
 from nnburst.hal.types import NO_CACHE_TOKEN, NumberOfCacheFiles
-from nnburst.hal.utils import check_path
 from nnburst.hal.validation.values import validate_cache_token
 from nnburst.tracing.slices import Layer, Phase, trace
 
@@ -170,6 +169,14 @@ def model_token(model: Model, pools: Iterable[Any]) -> bytes:
     return hashed.digest()
 
 
+def lasting_folder(path: str) -> str:
+    """The path from the root on: it is the same folder when the program has another working directory."""
+    try:
+        return str(Path(path).absolute())
+    except OSError:  # the working directory was removed
+        return path
+
+
 class CachedCompilation:
     """One compilation of one model in a directory."""
 
@@ -177,7 +184,7 @@ class CachedCompilation:
         self,
         device: Compiler,
         model: Model | CarriesPools,
-        folder: str | os.PathLike[str],
+        folder: str,
         token: bytes | None,
         pools: Sequence[Memory],
         options: Mapping[str, Any],
@@ -207,7 +214,7 @@ class CachedCompilation:
         self._model = model
         self._pools = pools
         self._options = options
-        self._folder = Path(check_path("cache_dir", folder))
+        self._folder = Path(folder)
         bare = bare_model(model)
         if token is not None:
             validate_cache_token(token)

@@ -22,7 +22,12 @@ from nnburst.client.arguments import (
     wait_left,
 )
 from nnburst.client.burst.interface import Recover, check_recover
-from nnburst.client.compilation_cache import CachedCompilation, CacheFiles, check_files
+from nnburst.client.compilation_cache import (
+    CachedCompilation,
+    CacheFiles,
+    check_files,
+    lasting_folder,
+)
 from nnburst.client.execution.buffer import Buffer
 from nnburst.client.memory import Memory, share
 from nnburst.client.prepared_model import Preparation, PreparedModel, without_own_bursts
@@ -60,7 +65,14 @@ from nnburst.hal.graph_dump import dump_model
 from nnburst.hal.limits import INT32_MAX, UINT32_MAX
 from nnburst.hal.model import DTYPES, MemoryPool, Model
 from nnburst.hal.types import BufferDesc, BufferRole, Capabilities, NumberOfCacheFiles
-from nnburst.hal.utils import Closing, check_integer, check_integers, listed, warn_of_reference
+from nnburst.hal.utils import (
+    Closing,
+    check_integer,
+    check_integers,
+    check_path,
+    listed,
+    warn_of_reference,
+)
 from nnburst.hal.validation import validate_memory_desc
 from nnburst.hal.validation.values import validate_capabilities
 from nnburst.tracing.slices import Layer, Phase, trace
@@ -452,15 +464,16 @@ class Device(Closing):
             "attributes": listed("attributes", attributes),
         }
         deadline = time.monotonic() + seconds
+        folder = None if cache_dir is None else lasting_folder(check_path("cache_dir", cache_dir))
         if self._recovery is not None:  # which maps them again, even if the caller closes them
             pools = [share(pool) for pool in check_pools(pools)]
 
         def prepare(device: Device) -> PreparedModel:
             again = device is not self
             left = seconds if again else wait_left(deadline)
-            if cache_dir is not None:
+            if folder is not None:
                 return CachedCompilation(
-                    device, model, cache_dir, token, pools, options, left
+                    device, model, folder, token, pools, options, left
                 ).prepare()
             return device._prepare_within(left, model, pools=pools, **options)
 
