@@ -473,7 +473,7 @@ void nnb_litert_set_trace_name(struct nnb_litert_call *, uint32_t name);
 uint64_t nnb_litert_copied_bytes(struct nnb_litert_call *);
 
 struct nnb_onnx_border {
-    char name[256];
+    char *name;
     int32_t element;
     uint32_t rank;
     int64_t dimensions[16];
@@ -522,6 +522,7 @@ struct nnb_onnx_session *nnb_onnx_session_new_unlocked(const uint8_t *content, u
 void nnb_onnx_session_free(struct nnb_onnx_session *);
 uint32_t nnb_onnx_count(const struct nnb_onnx_session *, int outputs);
 int nnb_onnx_describe(const struct nnb_onnx_session *, int outputs, uint32_t at, struct nnb_onnx_border *);
+void nnb_onnx_border_free(struct nnb_onnx_border *);
 struct nnb_onnx_call *nnb_onnx_bind(struct nnb_onnx_session *, const struct nnb_onnx_argument *inputs, const struct nnb_onnx_argument *outputs, char *message);
 void nnb_onnx_call_free(struct nnb_onnx_call *);
 int32_t nnb_onnx_run(nnbx_execution *, const struct nnbx_run *, struct nnbx_outcome *);

@@ -363,9 +363,9 @@ int nnb_onnx_describe(const struct nnb_onnx_session *made, int outputs, uint32_t
     handle info = NULL;
     int32_t kind = 0;
     memset(border, 0, sizeof *border);
-    snprintf(border->name, sizeof border->name, "%s", made->names[outputs != 0][at]);
+    border->name = strdup(made->names[outputs != 0][at]);
     int place = outputs ? GET_OUTPUT_TYPE : GET_INPUT_TYPE;
-    if (!went_well(CALL(place, handle, size_t, handle *)(made->session, at, &type), message)) {
+    if (!border->name || !went_well(CALL(place, handle, size_t, handle *)(made->session, at, &type), message)) {
         return NNB_ONNX_FAILED;
     }
     bool done = went_well(CALL(GET_KIND, handle, int32_t *)(type, &kind), message);
@@ -375,6 +375,11 @@ int nnb_onnx_describe(const struct nnb_onnx_session *made, int outputs, uint32_t
     }
     RELEASE(RELEASE_TYPE_INFO, type);
     return done ? NNB_ONNX_OK : NNB_ONNX_FAILED;
+}
+
+void nnb_onnx_border_free(struct nnb_onnx_border *border) {
+    free(border->name);
+    border->name = NULL;
 }
 
 static bool bind_argument(struct nnb_onnx_call *call, int outputs, uint32_t at,

@@ -17,9 +17,9 @@
 #define NNB_ONNX_NAME_BYTES 256
 
 /* An input or output of a session, as in its graph. `element` is ONNX's number, 0 if it is not a tensor; an
- * extent is -1 if it is open. */
+ * extent is -1 if it is open. `name` is of any length, and freed by nnb_onnx_border_free. */
 struct nnb_onnx_border {
-    char name[NNB_ONNX_NAME_BYTES];
+    char *name;
     int32_t element;
     uint32_t rank;
     int64_t dimensions[NNB_ONNX_MAX_RANK];
@@ -87,6 +87,7 @@ struct nnb_onnx_session *nnb_onnx_session_new(const uint8_t *content, uint64_t b
 void nnb_onnx_session_free(struct nnb_onnx_session *);
 uint32_t nnb_onnx_count(const struct nnb_onnx_session *, int outputs);
 int nnb_onnx_describe(const struct nnb_onnx_session *, int outputs, uint32_t at, struct nnb_onnx_border *);
+void nnb_onnx_border_free(struct nnb_onnx_border *);
 
 /* Binds a request; NULL after a failure, with the reason in `message`. The calls of a session may run at
  * once. */

@@ -367,9 +367,9 @@ static bool describe_port(handle port, struct nnb_onnx_border *border, char *mes
     if (!went_well(engine.port_get_any_name(port, &name), message)) {
         return false;
     }
-    snprintf(border->name, sizeof border->name, "%s", name);
+    border->name = strdup(name);
     engine.free(name);
-    if (!went_well(engine.port_get_element_type(port, &element), message) ||
+    if (!border->name || !went_well(engine.port_get_element_type(port, &element), message) ||
         !went_well(engine.port_get_partial_shape(port, &shape), message)) {
         return false;
     }

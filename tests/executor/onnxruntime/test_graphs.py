@@ -142,6 +142,16 @@ def test_ranks_that_a_file_leaves_open_come_with_each_request() -> None:
     by_every_way(made, *([normal(*np.atleast_1d(of)), np.array(to)] for of, to in requests))
 
 
+@pytest.mark.parametrize(
+    "name", ["n" * 255, "n" * 256, "ü" * 200, "n" * 5000, " a ", "a\n"], ids=len
+)
+def test_names_are_of_any_length_and_keep_the_space_around_them(name: str) -> None:
+    made = model([node("Relu", "x", "y")], [value("x", "f4", (3,))], [value("y", "f4", (3,))])
+    made.graph.input[0].name = made.graph.node[0].input[0] = name
+    made.graph.output[0].name = made.graph.node[0].output[0] = f"{name}of y"
+    by_every_way(made, [normal(3)])
+
+
 def test_an_output_without_elements_is_an_empty_array() -> None:
     made = model(
         [node("NonZero", "x", "n"), node("Compress", "x c", "y", axis=1)],

@@ -224,13 +224,13 @@ class EngineSession:
     def _borders(self, outputs: int) -> tuple[Border, ...]:
         found = []
         for at in range(int(self.engine.count(self.handle, outputs))):
-            border = ffi.new("struct nnb_onnx_border *")
+            border = ffi.gc(ffi.new("struct nnb_onnx_border *"), lib.nnb_onnx_border_free)
             if self.engine.describe(self.handle, outputs, at, border) != 0:
                 raise InvalidArgument(
                     f"{'output' if outputs else 'input'} {at} has too many axes, or cannot be described"
                 )
             extents = tuple(int(border.dimensions[axis]) for axis in range(border.rank))
-            found.append(Border(text(border.name), int(border.element), extents))
+            found.append(Border(string_of(border.name), int(border.element), extents))
         return tuple(found)
 
     def bind(self, inputs: Sequence[Room], outputs: Sequence[Room]) -> GraphBinding:
