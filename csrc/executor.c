@@ -172,6 +172,11 @@ static int32_t known_status(int32_t status) {
                                                                                      : NNBX_GENERAL_FAILURE;
 }
 
+/* The status of a call that reports no shapes. */
+static int32_t status_without_shapes(int32_t status) {
+    return status == NNBX_OUTPUT_INSUFFICIENT_SIZE ? NNBX_GENERAL_FAILURE : known_status(status);
+}
+
 struct nnb_hosted *nnb_hosted_bind(const struct nnburst_executor *executor, nnbx_prepared *prepared,
                                    const struct nnbx_request *request, const struct nnb_output_rule *rules,
                                    const uint64_t *behind, uint32_t alignment, uint32_t padding,
@@ -209,7 +214,7 @@ struct nnb_hosted *nnb_hosted_bind(const struct nnburst_executor *executor, nnbx
         struct nnbx_request own = *request;
         own.inputs = made->arguments;
         own.outputs = made->arguments + inputs;
-        *status = known_status(executor->bind(prepared, &own, &made->execution, message));
+        *status = status_without_shapes(executor->bind(prepared, &own, &made->execution, message));
         message[NNBX_MESSAGE_BYTES - 1] = 0;
         done = *status == NNBX_NONE;
     }
@@ -370,7 +375,7 @@ int32_t nnb_executor_save(const struct nnburst_executor *executor, nnbx_prepared
         {.writer = {.write = collect}, .most = most},
         {.writer = {.write = collect}, .most = most},
     };
-    int32_t status = known_status(executor->save(prepared, &collectors[0].writer, &collectors[1].writer));
+    int32_t status = status_without_shapes(executor->save(prepared, &collectors[0].writer, &collectors[1].writer));
     for (uint32_t kind = 0; kind < 2; kind++) {
         saved->bytes[kind] = collectors[kind].bytes;
         saved->counts[kind] = collectors[kind].count;

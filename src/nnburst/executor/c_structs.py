@@ -65,7 +65,7 @@ def not_null(pointer: Any, what: str) -> Any:  # noqa: ANN401 - a cffi pointer
 
 
 def raise_for(status: int, what: str, message: Any = None) -> None:  # noqa: ANN401 - a cffi char[]
-    """Raise the exception for a status of function `what`, with its reason in `message`.
+    """Raise the exception for a status of function `what`, which reports no shapes; `message` has its reason.
 
     Raises:
         NnburstError: the status is not NONE.
@@ -74,6 +74,8 @@ def raise_for(status: int, what: str, message: Any = None) -> None:  # noqa: ANN
         return
     if status not in FAILURES:
         raise GeneralFailure(f"{what}: status {status} does not exist")
+    if status == ErrorStatus.OUTPUT_INSUFFICIENT_SIZE:
+        raise GeneralFailure(f"{what}: status {status} is for runs alone")
     known = ErrorStatus(status)
     why = text_of(message) if message is not None else ""
     raise error_for(known, f"{what}: {why or known.name}")

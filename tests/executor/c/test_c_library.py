@@ -297,6 +297,16 @@ def test_refused_binding_gives_the_librarys_reason(build: Build) -> None:
         bound(executor)
 
 
+def test_insufficient_size_is_no_status_of_a_call_that_has_no_shapes(build: Build) -> None:
+    size = "NNBX_OUTPUT_INSUFFICIENT_SIZE"
+    with pytest.raises(GeneralFailure, match="open: status 3 is for runs alone"):
+        load(build("opened", OPEN_STATUS=size))
+    with pytest.raises(GeneralFailure, match="prepare: status 3 is for runs alone"):
+        bound(load(build("prepared", PREPARE_STATUS=size)))
+    with pytest.raises(GeneralFailure, match="bind: bound as the test wants"):
+        bound(load(build("binding", BIND_STATUS=size)))
+
+
 def test_closed_execution_is_not_run(build: Build) -> None:
     execution, output = bound(load(build()))
     execution.close()
