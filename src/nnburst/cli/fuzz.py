@@ -458,32 +458,27 @@ def _prepare_whole(subparsers: Subparsers, kind: str, executor: str, built_in: s
 
 def _run_onnx(args: argparse.Namespace) -> int:
     """Fuzz, and report what should not have happened."""
-    from nnburst.formats.onnx_model import read_model
-
-    return _run_whole(args, "ONNX", read_model, "onnxruntime", _node_tests)
+    return _run_whole(args, "ONNX", "onnxruntime", _node_tests)
 
 
 def _run_tflite(args: argparse.Namespace) -> int:
     """Fuzz, and report what should not have happened."""
-    from nnburst.formats.tflite_graph import read_graph
-
-    return _run_whole(args, "TFLite", read_graph, "litert", _networks)
+    return _run_whole(args, "TFLite", "litert", _networks)
 
 
 def _run_whole(
     args: argparse.Namespace,
     kind: str,
-    read: Callable[[bytes], object],
     executor: str,
     built_in: Callable[[], Sequence[bytes]],
 ) -> int:
-    """Fuzz graphs of the files that `read` finds intact, or of those that are built in."""
-    from nnburst.testing.fuzzing.file_fuzzers import fuzz_graphs
+    """Fuzz graphs of the given files, which are of format `kind`, or of those that are built in."""
+    from nnburst.testing.fuzzing.file_fuzzers import check_format, fuzz_graphs
 
     intact = _files(args.networks)
     for path, content in zip(args.networks, intact, strict=True):
         try:
-            read(content)
+            check_format(content, kind)
         except InvalidArgument as error:
             raise InvalidArgument(f"{path}: expected a network in {kind} format: {error}") from None
     intact = intact or list(built_in())

@@ -20,6 +20,8 @@ from nnburst.client.connect import connect
 from nnburst.client.device import Device
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.executor.operations import SIGNATURES
+from nnburst.formats.onnx_model import read_model
+from nnburst.formats.tflite_graph import read_graph
 from nnburst.hal.errors import (
     DeadObject,
     DeviceUnavailable,
@@ -261,6 +263,19 @@ class GraphFuzzReport:
     failures: list[str] = field(default_factory=list)
     worker_ends: list[int] = field(default_factory=list)
     supervisor_growth: int = 0
+
+
+#: The reader of each format of whole graphs.
+_READERS: Final = {"ONNX": read_model, "TFLite": read_graph}
+
+
+def check_format(content: bytes, kind: str) -> None:
+    """Refuse a file that is not of a format, "ONNX" or "TFLite".
+
+    Raises:
+        InvalidArgument: the file is not an intact network in this format.
+    """
+    _READERS[kind](content)
 
 
 def fuzz_graphs(
