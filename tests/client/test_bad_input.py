@@ -149,7 +149,7 @@ def test_closed_pool_makes_no_views(device: Device) -> None:
             use()
 
 
-@pytest.mark.parametrize("given", [None, 5])
+@pytest.mark.parametrize("given", [None, 5, np.stack([A, A]), {"x": A, "y": A}])
 def test_what_is_not_a_sequence_of_arrays_is_refused(silent: PreparedModel, given: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"inputs: of type .*, expected a sequence of 2"):
         silent.execute(given)
