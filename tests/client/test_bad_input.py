@@ -155,10 +155,13 @@ def test_what_is_not_a_sequence_of_arrays_is_refused(silent: PreparedModel, give
         silent.execute(given)
 
 
-@pytest.mark.parametrize("model", ["text", None])
+@pytest.mark.parametrize("model", ["text", None, nnburst.ModelBuilder()])
 def test_what_is_not_a_model_is_refused(device: Device, model: Any) -> None:
     for use in (device.prepare, device.supported_operations):
-        with pytest.raises(InvalidArgument, match=r"model: of type .*, expected a Model"):
+        with pytest.raises(
+            InvalidArgument,
+            match=r"model: of type .*, expected a Model, as ModelBuilder\.build returns",
+        ):
             use(model)
 
 

@@ -211,7 +211,8 @@ def bare_model(model: Model | CarriesPools) -> Model:
     bare = model if isinstance(model, Model) else getattr(model, "model", None)
     if not isinstance(bare, Model):
         raise InvalidArgument(
-            f"model: of type {type(model).__name__}, expected a Model or what nnburst.load returns"
+            f"model: of type {type(model).__name__}, expected a Model, as ModelBuilder.build returns,"
+            " or what nnburst.load returns"
         )
     return bare
 
