@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, TypeVar
@@ -252,13 +252,17 @@ def parameters(
     )
 
 
+#: Types with a length that are no list of arrays. A tuple, since each execution asks.
+_NO_LISTS: Final = (np.ndarray, dict)
+
+
 def check_count(kind: str, given: Sequence[object], wanted: Sequence[Parameter]) -> None:
     """Check the number of arrays against the model.
 
     Raises:
         InvalidArgument: the numbers differ, or `given` is not a sequence, such as one array or a dict.
     """
-    if not hasattr(given, "__len__") or isinstance(given, (np.ndarray, Mapping)):
+    if not hasattr(given, "__len__") or isinstance(given, _NO_LISTS):
         raise InvalidArgument(
             f"{kind}: of type {type(given).__name__}, expected a sequence of {len(wanted)} arrays"
         )
