@@ -498,23 +498,6 @@ def test_file_of_tokens_that_is_gone_lets_no_caller_in_until_it_is_back(tmp_path
     tokens.check("Bearer a-token-that-is-long-enough")
 
 
-@pytest.fixture
-def lone_server() -> Iterator[HttpServer]:
-    """A server in this process, with a model `differing`."""
-    from nnburst.serving.options import Options
-    from nnburst.serving.server import Readers, make_threads
-    from serving.test_known_requests import Differing, serving
-
-    options = Options("", {}, "", http="127.0.0.1:0", max_connections=3)
-    threads = make_threads(options, Readers())
-    server = HttpServer(options, serving(Differing()), threads)
-    server.start()
-    yield server
-    server.close(1)
-    for each in threads:
-        each.shutdown()
-
-
 def test_request_is_answered_although_the_server_has_a_defect(
     lone_server: HttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -581,30 +564,6 @@ def test_request_that_does_not_come_ends_its_connection(
         assert found.startswith(answer)
         assert bool(found) == bool(answer)
     assert send(impatient, "GET", "/v2/health/live")[0] == 200
-
-
-def test_long_body_that_stands_still_is_given_up_and_one_at_an_even_pace_is_not(
-    lone_server: HttpServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(http_server, "_STALLED", 1.0)
-    host, port = lone_server.address.split(":")
-    size, steps = 1 << 20, 32
-    head = f"POST /v2/models/differing/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n"
-    with (
-        socket.create_connection((host, int(port)), timeout=PATIENCE) as stalled,
-        socket.create_connection((host, int(port)), timeout=PATIENCE) as even,
-    ):
-        stalled.sendall(head.encode() + bytes(size // 2))
-        even.sendall(head.encode())
-        for _ in range(steps):
-            even.sendall(bytes(size // steps))
-            time.sleep(0.1)
-            with contextlib.suppress(ConnectionError):
-                stalled.sendall(b"x")  # hardly more than nothing
-        stalled.settimeout(10.0)  # less than the time that a body has
-        assert stalled.recv(13) == b"HTTP/1.1 408 "
-        assert even.recv(13) == b"HTTP/1.1 400 ", "it has come, and is no request"
-    assert lone_server._bodies.held == 0
 
 
 def test_call_that_the_system_refuses_to_the_loop_is_one_line_of_the_log(
