@@ -37,7 +37,7 @@ from nnburst import (
     ResourceExhausted,
 )
 from nnburst.client.arguments import ExecutionResult
-from nnburst.client.burst.event_loop import call_on_a_thread
+from nnburst.client.burst.beside_loop import call_on_a_thread
 from nnburst.client.prepared_model import PendingExecution, executes_synchronously
 from nnburst.control.messages import Execute, ExecuteSynchronously, Message
 from nnburst.driver.calls import HANDLERS

@@ -17,7 +17,7 @@ from typing import Final, Literal
 import numpy as np
 
 from nnburst.client.arguments import Array, ExecutionResult, Parameter, parameters
-from nnburst.client.burst.event_loop import call_on_a_thread
+from nnburst.client.burst.beside_loop import call_on_a_thread
 from nnburst.client.burst.interface import Burst, Recover, State, check_recover
 from nnburst.client.burst.resident import ResidentBurst, refuse_states
 from nnburst.client.burst.states import StatefulBurst

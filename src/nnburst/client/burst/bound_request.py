@@ -22,6 +22,7 @@ from nnburst.client.arguments import (
     complete_shapes,
     head,
 )
+from nnburst.client.burst.beside_loop import call_on_a_thread
 from nnburst.client.burst.core import (
     BUSY_CODE,
     IN_FLIGHT,
@@ -31,7 +32,7 @@ from nnburst.client.burst.core import (
     BurstCore,
     NoRoom,
 )
-from nnburst.client.burst.event_loop import call_on_a_thread, waiter_of
+from nnburst.client.burst.event_loop import waiter_of
 from nnburst.client.burst.interface import BoundRequest, SubmittedRequest
 from nnburst.client.execution.socket_request import execute_synchronously
 from nnburst.client.memory import Memory, refuse_overlap

@@ -195,12 +195,10 @@ def execute_fenced(
     duration_ns, hints = duration_in_ns(duration), prepared.session.hints(attributes)
     placed = SocketRequest(arguments)
     placed.stage()
-    remote = RemoteObject(prepared.session.connection)
-    user = object()
+    remote, user = RemoteObject(prepared.session.connection), object()
     try:
-        # The model stays valid in the driver meanwhile, even if another thread closes it.
         message = ExecuteFenced(
-            prepared.hold(user),
+            prepared.hold(user),  # so that another thread's `close` does not matter meanwhile
             placed.request,
             measure,
             boottime_deadline_ns(timeout),

@@ -12,7 +12,7 @@ from queue import SimpleQueue
 from typing import Final, TypeVar
 
 from nnburst.client.arguments import ExecutionResult, seconds_until
-from nnburst.client.burst.event_loop import settle_by
+from nnburst.client.burst.beside_loop import settle_by
 from nnburst.hal.errors import Closed, GeneralFailure, MissedDeadline, NnburstError
 from nnburst.hal.utils import DaemonThread
 
