@@ -1,6 +1,7 @@
 #include "client/service.h"
 
 #include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <nnburst.h>
@@ -134,7 +135,48 @@ static int connect_to(const char *path, bool any_user, uint64_t deadline_ns, int
 
 /* -- drivers of one's own --------------------------------------------------------------------------------- */
 
-/* Starts `python -m nnburst.driver`, whose log goes to this process's stderr. */
+/* The next one of the open descriptors, or without /proc of all numbers below the limit; -1 at the end. */
+static long next_fd(DIR *folder, long fd, long limit) {
+    if (folder == NULL) {
+        return fd + 1 < limit ? fd + 1 : -1;
+    }
+    const struct dirent *entry = readdir(folder);
+    return entry == NULL ? -1 : strtol(entry->d_name, NULL, 10);
+}
+
+/* Finds the descriptors behind CHILD_FD that a new process would inherit, for the caller to free: programs in C open
+ * most of theirs without close-on-exec. Those at or beyond the limit are left out, since posix_spawn refuses to close
+ * them: the driver does. Returns 0 or an errno. */
+static int find_inheritable(int32_t **found, uint32_t *count) {
+    long limit = sysconf(_SC_OPEN_MAX);
+    DIR *folder = opendir("/proc/self/fd");
+    uint32_t room = 0;
+    int failed = 0;
+    *found = NULL;
+    *count = 0;
+    for (long fd = CHILD_FD; failed == 0 && fd >= 0; fd = next_fd(folder, fd, limit)) {
+        int flags = fd > CHILD_FD && fd < limit ? fcntl((int)fd, F_GETFD) : -1;
+        if (flags < 0 || (flags & FD_CLOEXEC) != 0) {
+            continue;
+        }
+        if (*count == room) {
+            room = 2 * room + 16;
+            int32_t *more = realloc(*found, room * sizeof *more);
+            failed = more == NULL ? ENOMEM : 0;
+            *found = more == NULL ? *found : more;
+        }
+        if (failed == 0) {
+            (*found)[(*count)++] = (int32_t)fd;
+        }
+    }
+    if (folder != NULL) {
+        (void)closedir(folder);
+    }
+    return failed;
+}
+
+/* Starts `python -m nnburst.driver`, whose log goes to this process's stderr; it gets no other descriptor of this
+ * process's. */
 static int spawn(struct nnb_service *service, const char *program, int socket) {
     char fd[16];
     (void)snprintf(fd, sizeof fd, "%d", CHILD_FD);
@@ -153,7 +195,13 @@ static int spawn(struct nnb_service *service, const char *program, int socket) {
         .target = target,
         .count = 3,
     };
-    int failed = above < 0 || high < 0 ? errno : nnb_spawn(&spawned);
+    int32_t *inherited = NULL;
+    int failed = above < 0 || high < 0 ? errno : find_inheritable(&inherited, &spawned.close_count);
+    if (failed == 0) {
+        spawned.close = inherited;
+        failed = nnb_spawn(&spawned);
+    }
+    free(inherited);
     const int fds[] = {nothing, above, high};
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++) {
         if (fds[i] >= 0) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -247,6 +248,17 @@ def test_launched_driver_is_started_again_with_what_was_prepared_and_leaves_no_p
     assert output_of(request, 0, 6).tolist() == (X @ WEIGHTS).ravel().tolist()
     c.nnburst_close_device(device)
     assert not Path(f"/proc/{second}").exists()
+
+
+def test_launched_driver_keeps_none_of_the_programs_descriptors_open() -> None:
+    read, write = os.pipe()
+    os.set_inheritable(write, True)  # as `pipe` of C leaves it
+    device = made(library().nnburst_launch, b"null", 0, PATIENCE)
+    os.close(write)
+    has_ended = select.select([read], [], [], 5.0)[0] == [read]
+    library().nnburst_close_device(device)
+    os.close(read)
+    assert has_ended
 
 
 def test_driver_that_cannot_start_is_unavailable_with_the_reason(tmp_path: Path) -> None:
