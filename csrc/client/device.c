@@ -177,7 +177,7 @@ static int open_device(nnburst_device *opened, int code, uint64_t deadline_ns, n
         code = open_connection(opened, deadline_ns);
     }
     if (code != NNBURST_NO_ERROR) {
-        nnb_service_end(&opened->service, true);
+        nnb_service_end(&opened->service, true, deadline_ns);
         free_device(opened);
         return code;
     }
@@ -337,7 +337,7 @@ void nnburst_close_device(nnburst_device *device) {
         (void)enter_all(device);
         nnb_connection_close(&device->connection); /* the driver drops all that it held */
     }
-    nnb_service_end(&device->service, is_ours);
+    nnb_service_end(&device->service, is_ours, UINT64_MAX);
     while (device->models != NULL) {
         nnburst_model *model = device->models;
         device->models = model->next;

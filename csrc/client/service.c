@@ -261,16 +261,23 @@ static bool reap(pid_t child, int process, uint64_t patience_ns) {
     }
 }
 
-void nnb_service_end(struct nnb_service *service, bool is_ours) {
+/* How long a driver may take to end, of GRACE_NS, until a deadline. */
+static uint64_t patience_until(uint64_t deadline_ns) {
+    uint64_t now = nnb_now_ns();
+    uint64_t left = now < deadline_ns ? deadline_ns - now : 0;
+    return left < GRACE_NS ? left : GRACE_NS;
+}
+
+void nnb_service_end(struct nnb_service *service, bool is_ours, uint64_t deadline_ns) {
     pid_t child = service->child;
     service->child = 0;
     if (child <= 0 || !is_ours) {
         return;
     }
     int process = (int)syscall(SYS_pidfd_open, child, 0);
-    if (!reap(child, process, GRACE_NS)) {
+    if (!reap(child, process, patience_until(deadline_ns))) {
         (void)kill(child, SIGTERM);
-        if (!reap(child, process, GRACE_NS)) {
+        if (!reap(child, process, patience_until(deadline_ns))) {
             (void)kill(child, SIGKILL);
             (void)reap(child, process, GRACE_NS);
         }
@@ -295,7 +302,7 @@ int nnb_service_launched(struct nnb_service *service, const char *executor) {
 int nnb_service_reach(struct nnb_service *service, uint64_t deadline_ns, int *socket) {
     *socket = -1;
     if (service->executor != NULL) {
-        nnb_service_end(service, true);
+        nnb_service_end(service, true, deadline_ns);
         return launch(service, socket);
     }
     int code = connect_to(service->path, service->any_user, deadline_ns, socket);

@@ -23,9 +23,9 @@ int nnb_service_launched(struct nnb_service *service, const char *executor);
 /* Connects, or starts a driver. The caller owns the socket. */
 int nnb_service_reach(struct nnb_service *service, uint64_t deadline_ns, int *socket);
 
-/* Waits until a driver that was started has ended, after its socket was closed; makes it end if it does not. Fine
- * without one, and in a forked child, whose process it is not. */
-void nnb_service_end(struct nnb_service *service, bool is_ours);
+/* Waits until a driver that was started has ended, after its socket was closed; makes it end if it does not, and kills
+ * it at the deadline. Fine without one, and in a forked child, whose process it is not. */
+void nnb_service_end(struct nnb_service *service, bool is_ours, uint64_t deadline_ns);
 
 /* Frees what was found. */
 void nnb_service_free(struct nnb_service *service);

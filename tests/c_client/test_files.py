@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,13 @@ from c_client.interface import (
 from client.service import Service
 from nnburst.formats import onnx_writer
 
-BAD_DATA, UNAVAILABLE_DEVICE, DEAD_OBJECT, OUTPUT_INSUFFICIENT_SIZE = 4, 9, 14, 7 + 1
+BAD_DATA, UNAVAILABLE_DEVICE, MISSED_DEADLINE, DEAD_OBJECT, OUTPUT_INSUFFICIENT_SIZE = (
+    4,
+    9,
+    10,
+    14,
+    8,
+)
 MODELS = Path(__file__).resolve().parents[3] / "shared" / "models"
 FLOAT = 1
 
@@ -259,6 +266,27 @@ def test_launched_driver_keeps_none_of_the_programs_descriptors_open() -> None:
     library().nnburst_close_device(device)
     os.close(read)
     assert has_ended
+
+
+def test_driver_that_does_not_start_or_end_in_time_is_killed_at_the_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    c = library()
+    (tmp_path / "hangs.py").write_text(
+        "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    began = time.monotonic()
+    with pytest.raises(Failed, match="timeout"):
+        made(c.nnburst_launch, b"hangs:executor", 0, SECOND)
+    assert time.monotonic() - began < 3
+    device = made(c.nnburst_launch, b"null", 0, PATIENCE)
+    os.kill(c.nnburst_device_pid(device), signal.SIGSTOP)
+    began = time.monotonic()
+    assert c.nnburst_reconnect(device, SECOND) == MISSED_DEADLINE
+    assert time.monotonic() - began < 3
+    check(c.nnburst_reconnect(device, PATIENCE))
+    c.nnburst_close_device(device)
 
 
 def test_driver_that_cannot_start_is_unavailable_with_the_reason(tmp_path: Path) -> None:

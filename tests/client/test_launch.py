@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,16 @@ def test_executor_that_is_no_name_is_refused_before_a_process_starts(executor: A
 def test_executor_that_cannot_be_imported_is_named() -> None:
     with pytest.raises(DeviceUnavailable, match=r"'no\.such:Thing' cannot be imported"):
         nnburst.launch("no.such:Thing")
+
+
+def test_driver_that_does_not_start_in_time_is_killed_at_the_deadline(tmp_path: Path) -> None:
+    (tmp_path / "hangs.py").write_text(
+        "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)\n"
+    )
+    began = time.monotonic()
+    with pytest.raises(MissedDeadline, match="did not answer Hello"):
+        nnburst.launch("hangs:executor", env={"PYTHONPATH": str(tmp_path)}, timeout=1.0)
+    assert time.monotonic() - began < 3
 
 
 def answer_hello(peer: socket.socket, welcome: Welcome) -> threading.Thread:

@@ -18,7 +18,7 @@ from nnburst.client.session.handshake import Session
 from nnburst.client.session.process import Child, DriverDied, DriverProcess, Pipe
 from nnburst.hal import vlog
 from nnburst.hal.environment import warn_of_unknown_names
-from nnburst.hal.errors import DeadObject, DeviceUnavailable, InvalidArgument
+from nnburst.hal.errors import DeadObject, DeviceUnavailable, InvalidArgument, MissedDeadline
 from nnburst.hal.utils import (
     AUTO,
     Scarce,
@@ -167,6 +167,8 @@ def _launch(words: Sequence[str], name: str, env: Mapping[str, str], seconds: fl
                 session.close()
             ours.close()  # the session may not have got as far as closing it
             if process is not None:
+                if isinstance(error, MissedDeadline):
+                    process.kill()  # there is no time left in which it may end by itself
                 process.close()
                 if isinstance(error, DeadObject):
                     raise DeviceUnavailable(f"{name}: {process.ending()}") from None
