@@ -234,6 +234,27 @@ def test_a_home_that_cannot_be_written_is_enough(
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_cache_folder_has_a_name_of_any_encoding(
+    compile_program: Compile, run_compiled: Run, tmp_path: Path
+) -> None:
+    main = r"""int main(void) {
+        const uint8_t token[32] = {1};
+        ANeuralNetworksDevice *device = NULL;
+        ANeuralNetworksCompilation *compilation = NULL;
+        CHECK(ANeuralNetworks_getDevice(0, &device));
+        const ANeuralNetworksDevice *devices[] = {device};
+        CHECK(ANeuralNetworksCompilation_createForDevices(add_model(), devices, 1, &compilation));
+        CHECK(ANeuralNetworksCompilation_setCaching(compilation, "caf\xe9", token));
+        CHECK(ANeuralNetworksCompilation_finish(compilation));
+        return 0;
+    }"""
+    program = compile_program(HEAD + ADD + main)
+    names = {"NNBURST_DEVICES": "own=reference", "NNBURST_ENABLED_DEVICES": "own"}
+    done = run_compiled(program, NNBURST_CPUONLY="0", **names)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert list((tmp_path / os.fsdecode(b"caf\xe9")).iterdir())
+
+
 OPENED = (
     HEAD
     + r"""

@@ -6,6 +6,7 @@ responsible for valid addresses and lengths, as in every C interface.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
@@ -52,6 +53,12 @@ def string(address: int) -> str:
         return raw.decode()
     except UnicodeDecodeError:
         raise InvalidArgument(f"string {raw!r}: expected UTF-8") from None
+
+
+def path(address: int) -> str:
+    """The path at an address, whose bytes may be of any encoding."""
+    raw: bytes = ffi.string(ffi.cast("char *", address))
+    return os.fsdecode(raw)
 
 
 def numbers(name: str, address: int, count: int) -> tuple[int, ...]:
@@ -239,6 +246,8 @@ def value_reader(function: Function, argument: Argument) -> Read:
         return lambda words, index: read(words, index) * NANOSECOND
     if argument.passing is not Pass.POINTER:
         return read
+    if argument.name == "cacheDir":
+        return lambda words, index: path(read(words, index))
     if ctype == "const uint8_t*":
         return lambda words, index: bytes(content(read(words, index), BYTE_SIZE_OF_CACHE_TOKEN))
     if ctype in _AT_ADDRESS:
