@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from nnburst.hal.enums import OperandLifeTime, OperandType, OperationType
 from nnburst.hal.extensions import Extension
 from nnburst.hal.model import DataLocation, Model, Operand
 from nnburst.hal.types import Capabilities, PerformanceInfo
-from shared_drivers import connect_to
+from shared_drivers import address_of, connect_to
 from waiting import wait_for
 
 F32 = OperandType.TENSOR_FLOAT32
@@ -380,6 +381,40 @@ def test_a_service_that_is_not_back_yet_is_asked_again_at_the_next_call() -> Non
         with pytest.raises(nnburst.DeadObject, match="was not recovered: "):
             prepared.execute([X])
         assert prepared.execute([X]).outputs[0].tolist() == (X + X).tolist()
+
+
+def test_a_relative_address_is_found_again_from_another_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = Path(address_of("reference"))
+    monkeypatch.chdir(address.parent)
+    with nnburst.connect(f"./{address.name}", recover=True) as device:
+        prepared = device.prepare(model())
+        monkeypatch.chdir(tmp_path)
+        kill(device)
+        assert prepared.execute([X]).outputs[0].tolist() == (X + X).tolist()
+
+
+def test_a_relative_address_may_be_too_long_from_the_root_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = tmp_path / ("a" * 60) / ("b" * 60)
+    deep.mkdir(parents=True)
+    (deep / "driver").symlink_to(address_of("reference"))
+    monkeypatch.chdir(deep)
+    with nnburst.connect("./driver", recover=True) as device:
+        assert device.prepare(model()).execute([X]).outputs[0].tolist() == (X + X).tolist()
+
+
+def test_a_relative_address_without_a_working_directory_is_an_error_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(nnburst.DeviceUnavailable, match="no driver serves"):
+        nnburst.connect("./driver", recover=True)
 
 
 def test_what_is_closed_does_not_come_back(device: Device) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -75,6 +78,19 @@ def expected(x: np.ndarray, factor: float = 2.0) -> np.ndarray:
 
 
 # -- what it says, and what it computes ----------------------------------------
+
+
+def test_a_relative_library_is_found_again_from_another_working_directory(
+    sample: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(sample).parent)
+    with nnburst.launch(f"./{Path(sample).name}", recover=True) as device:
+        prepared, noticed = device.prepare(network()), threading.Event()
+        monkeypatch.chdir(tmp_path)
+        device.on_death(noticed.set)
+        os.kill(device.pid, signal.SIGKILL)
+        assert noticed.wait(30)
+        np.testing.assert_allclose(prepared.execute([A]).outputs[0], expected(A))
 
 
 def test_device_reports_what_its_library_describes(device: Device) -> None:

@@ -169,14 +169,6 @@ def model_token(model: Model, pools: Iterable[Any]) -> bytes:
     return hashed.digest()
 
 
-def lasting_folder(path: str) -> str:
-    """The path from the root on: it is the same folder when the program has another working directory."""
-    try:
-        return str(Path(path).absolute())
-    except OSError:  # the working directory was removed
-        return path
-
-
 class CachedCompilation:
     """One compilation of one model in a directory."""
 

@@ -18,7 +18,13 @@ from nnburst.client.burst.interface import Recover
 from nnburst.client.device import Device, recovering_device
 from nnburst.client.session.handshake import Session
 from nnburst.client.session.process import DriverDied
-from nnburst.control.address import SUFFIX, check_length, directory, socket_path
+from nnburst.control.address import (
+    MAX_PATH_BYTES,
+    SUFFIX,
+    check_length,
+    directory,
+    socket_path,
+)
 from nnburst.control.channel import Channel
 from nnburst.hal import vlog
 from nnburst.hal.enums import (
@@ -32,7 +38,7 @@ from nnburst.hal.errors import DeadObject, DeviceUnavailable, InvalidArgument, N
 from nnburst.hal.model import Model
 from nnburst.hal.model_builder import ModelBuilder
 from nnburst.hal.types import Capabilities, NumberOfCacheFiles
-from nnburst.hal.utils import Scarce
+from nnburst.hal.utils import Scarce, lasting_path
 from nnburst.tracing.recording import record_if_asked
 from nnburst.tracing.slices import Layer, Phase, trace
 
@@ -105,13 +111,19 @@ def connect(
     if not issubclass(kind, str | os.PathLike):
         raise InvalidArgument(f"name_or_path: of type {kind.__name__}, expected a name or a path")
     if recover is not False:
-        again = partial(connect, name_or_path, timeout=seconds, any_user=any_user)
+        again = partial(connect, _lasting(str(name_or_path)), timeout=seconds, any_user=any_user)
         return recovering_device(again, recover)
     record_if_asked()
     with trace(Layer.RUNTIME, Phase.INITIALIZATION, "connect"):
         device = _connected(str(name_or_path), seconds, any_user=any_user)
     vlog.write("manager", "connected to %s: process %d", name_or_path, device.pid)
     return device
+
+
+def _lasting(text: str) -> str:
+    """The name or path `text`, as it means the same in each working directory if a socket can have it."""
+    found = lasting_path(text) if "/" in text else text
+    return found if len(os.fsencode(found)) <= MAX_PATH_BYTES else text
 
 
 def _connected(text: str, seconds: float, *, any_user: bool) -> Device:

@@ -22,12 +22,7 @@ from nnburst.client.arguments import (
     wait_left,
 )
 from nnburst.client.burst.interface import Recover, check_recover
-from nnburst.client.compilation_cache import (
-    CachedCompilation,
-    CacheFiles,
-    check_files,
-    lasting_folder,
-)
+from nnburst.client.compilation_cache import CachedCompilation, CacheFiles, check_files
 from nnburst.client.execution.buffer import Buffer
 from nnburst.client.memory import Memory, share
 from nnburst.client.prepared_model import Preparation, PreparedModel, without_own_bursts
@@ -70,6 +65,7 @@ from nnburst.hal.utils import (
     check_integer,
     check_integers,
     check_path,
+    lasting_path,
     listed,
     warn_of_reference,
 )
@@ -464,7 +460,7 @@ class Device(Closing):
             "attributes": listed("attributes", attributes),
         }
         deadline = time.monotonic() + seconds
-        folder = None if cache_dir is None else lasting_folder(check_path("cache_dir", cache_dir))
+        folder = None if cache_dir is None else lasting_path(check_path("cache_dir", cache_dir))
         if self._recovery is not None:  # which maps them again, even if the caller closes them
             pools = [share(pool) for pool in check_pools(pools)]
 

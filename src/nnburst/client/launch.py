@@ -26,6 +26,7 @@ from nnburst.hal.utils import (
     chosen_executor,
     device_name,
     driver_environment,
+    executor_library,
     is_text,
     listed,
     python_command,
@@ -61,7 +62,8 @@ def launch(
         env: variables to set or change in the driver's environment.
         timeout: seconds until it must have answered.
         options: options for opening the executor: one in a shared library, openvino, or litert and
-            onnxruntime for plugins of vendors (docs/vendor_plugins.md).
+            onnxruntime for plugins of vendors (docs/vendor_plugins.md). A path among them is read from the
+            working directory of each start.
         device_nodes: paths of device nodes that the sandbox lets the driver open for writing.
         recover: whether to restart the driver when it has died, prepare again the models of `prepare`, and
             open their bursts again; a thread of the client does that at once. An execution during which the
@@ -92,9 +94,10 @@ def launch(
     name = check_path("name", name or device_name(executor))
     variables, options = _texts("env", env), _texts("options", options)
     if recover is not False:
+        library = executor_library(executor)
         again = partial(
             launch,
-            executor,
+            executor if library is None else str(library),
             name=name,
             cpus=cpus,
             extensions=extensions,

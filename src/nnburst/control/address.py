@@ -22,7 +22,7 @@ from nnburst.hal.utils import believed_environment, home, temporary_folder
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 #: sizeof(sockaddr_un.sun_path) without the terminating zero.
-_MAX_PATH_BYTES: Final = 107
+MAX_PATH_BYTES: Final = 107
 SUFFIX: Final = ".sock"
 
 
@@ -78,9 +78,9 @@ def check_length(path: Path) -> Path:
     Raises:
         InvalidArgument: it is too long.
     """
-    if len(os.fsencode(path)) > _MAX_PATH_BYTES:
+    if len(os.fsencode(path)) > MAX_PATH_BYTES:
         raise InvalidArgument(
-            f"address: {path} is longer than the {_MAX_PATH_BYTES} bytes of a socket"
+            f"address: {path} is longer than the {MAX_PATH_BYTES} bytes of a socket"
         )
     return path
 

@@ -266,6 +266,14 @@ def check_path(name: str, path: str | os.PathLike[str]) -> str:
     return text
 
 
+def lasting_path(path: str) -> str:
+    """The path from the root on: it means the same when the program has another working directory."""
+    try:
+        return str(Path(path).absolute())
+    except OSError:  # the working directory was removed
+        return path
+
+
 class _Closes(Protocol):
     """An object that a thread will own and close."""
 

@@ -12,13 +12,13 @@ from typing import Final
 import numpy as np
 
 from nnburst.client.arguments import boottime_deadline_ns
-from nnburst.client.compilation_cache import lasting_folder
 from nnburst.hal import vlog
 from nnburst.hal.enums import NDK_PRIORITIES, ExecutionPreference, OperationType, ResultCode
 from nnburst.hal.environment import GRAPH_DIR
 from nnburst.hal.errors import BadState, InvalidArgument, NnburstError, UnexpectedNull
 from nnburst.hal.graph_dump import write_picture
 from nnburst.hal.model import Operand
+from nnburst.hal.utils import lasting_path
 from nnburst.hal.validation.values import validate_cache_token
 from nnburst.runtime.argument import PreparedPart
 from nnburst.runtime.devices.device import Device, PartOptions, PlacedDevices
@@ -199,7 +199,7 @@ class Compilation(RuntimeObject):
             raise UnexpectedNull("set_caching: directory or token is None")
         self._check_building("set_caching")
         validate_cache_token(token)
-        self._caching = lasting_folder(os.fsdecode(directory)), bytes(token)
+        self._caching = lasting_path(os.fsdecode(directory)), bytes(token)
 
     def add_extension_attribute(
         self, extension: str, code: int, value: bytes | memoryview = b""
