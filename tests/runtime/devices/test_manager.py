@@ -458,6 +458,42 @@ def test_a_forked_child_makes_its_manager_though_a_thread_was_making_its_parents
     Manager.of_process().close()
 
 
+class IdleEngine(EngineDevice):
+    """An engine that is never launched."""
+
+    version_string = "1"
+    feature_level = FeatureLevel.AIDL_V4
+    extensions = ()
+
+    def __init__(self, name: str, executor: str, _level: FeatureLevel) -> None:
+        self.name, self.executor = name, executor  # type: ignore[misc]
+        self.ended = False
+
+    def close(self) -> None:
+        self.ended = True
+
+
+def test_compilations_at_once_try_the_same_engine_which_ends_with_the_last(
+    manager: Managers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices_manager, "EngineDevice", IdleEngine)
+    monkeypatch.setattr(devices_manager, "chosen_executor", lambda _name: "litert")
+    monkeypatch.setattr(devices_manager, "is_installed", lambda _executor: True)
+    made = manager(settings=Settings(engines=(("auto", "auto"),)))
+    with made._contenders() as first:
+        with made._contenders() as second:
+            assert [device.name for device in first] == ["litert", "onnxruntime"]
+            assert first == second
+        assert not first[1].ended  # type: ignore[attr-defined]
+    assert first[1].ended  # type: ignore[attr-defined]
+    with made._contenders() as third, made._contenders():
+        assert third[1] is not first[1]
+        made._keep(third[1])
+    with made._contenders() as fourth:
+        assert fourth == third
+    assert not third[1].ended  # type: ignore[attr-defined]
+
+
 def test_names_are_given_once(manager: Managers) -> None:
     def twin(name: str) -> ComputingDevice:
         return ComputingDevice(name, lambda _o, _m: True)

@@ -127,6 +127,8 @@ class Manager(RuntimeObject):
         self._lock = threading.RLock()  # likewise
         self._drivers: list[Device] = []
         self._further: dict[str, EngineDevice] = {}
+        #: The engines that compilations try now, and how many compilations try each.
+        self._trials: Final[dict[EngineDevice, int]] = {}
         if devices is None:
             self.refresh()
         else:
@@ -272,26 +274,46 @@ class Manager(RuntimeObject):
     def _contenders(self) -> Iterator[list[Device]]:
         """Yield engines to try on a whole model, those in `devices` first; none if drivers run.
 
-        When the context ends, engines that neither are in `devices` nor were passed to `_keep` are closed.
+        Compilations at the same time try the same engines, so each is launched once, however often callers
+        give up and try again. With the last of them those end that neither are in `devices` nor were passed
+        to `_keep`.
         """
         found: list[Device] = [d for d in self._drivers if isinstance(d, EngineDevice)]
-        if self._settings.cpu_only or len(found) < len(self._drivers):
-            found.clear()
-        elif any(executor == AUTO for _, executor in self._settings.engines):
-            known = [d.executor for d in self._drivers if isinstance(d, EngineDevice)]
-            for executor in ENGINES:
-                if executor in known or not (is_installed(executor) and self._may_be(executor)):
-                    continue
-                try:
-                    found.append(self._further.get(executor) or self._engine(executor))
-                except NnburstError as error:
-                    logger.warning("device %s is left out: %s", executor, error)
+        borrowed: list[EngineDevice] = []
         try:
-            yield found
+            if self._settings.cpu_only or len(found) < len(self._drivers):
+                found.clear()
+            elif any(executor == AUTO for _, executor in self._settings.engines):
+                known = [d.executor for d in self._drivers if isinstance(d, EngineDevice)]
+                for executor in ENGINES:
+                    if executor in known or not (is_installed(executor) and self._may_be(executor)):
+                        continue
+                    try:
+                        borrowed.append(self._borrow(executor))
+                    except NnburstError as error:
+                        logger.warning("device %s is left out: %s", executor, error)
+            yield [*found, *borrowed]
         finally:
-            for device in found:
-                if not self._has(device):
-                    device.close()
+            for device in borrowed:
+                self._give_back(device)
+
+    def _borrow(self, executor: str) -> EngineDevice:
+        """The engine of an executor that was kept or is tried now, else a new one."""
+        with self._lock:
+            tried = {device.executor: device for device in self._trials}
+            device = self._further.get(executor) or tried.get(executor) or self._engine(executor)
+            self._trials[device] = self._trials.get(device, 0) + 1
+            return device
+
+    def _give_back(self, device: EngineDevice) -> None:
+        with self._lock:
+            self._trials[device] -= 1
+            if self._trials[device]:
+                return
+            del self._trials[device]
+            ends = not self._has(device)
+        if ends:
+            device.close()
 
     def _keep(self, device: Device) -> Device:
         """Keep one of `_contenders` until the manager is closed; return it, or its equal kept before."""
