@@ -388,10 +388,6 @@ static int introduce(struct nnb_connection *connection, uint64_t deadline_ns) {
     nnb_pack_hello(&pack);
     int code = nnb_connection_call(connection, &pack, body, &pair[1], 1, deadline_ns, &answer);
     (void)close(pair[1]);
-    if (code == NNBURST_DEAD_OBJECT) {
-        return nnb_fail(NNBURST_UNAVAILABLE_DEVICE,
-                        "the driver closed the connection before its first answer");
-    }
     if (code != NNBURST_NO_ERROR) {
         return code;
     }

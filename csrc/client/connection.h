@@ -50,7 +50,8 @@ int nnb_connection_init(struct nnb_connection *connection);
 void nnb_connection_destroy(struct nnb_connection *connection, bool is_ours);
 
 /* Introduces this process over a connected socket, which the connection owns from then on. Returns a
- * ResultCode; the connection stays closed if it is not NO_ERROR. */
+ * ResultCode: DEAD_OBJECT if the driver ends before its answer. The connection stays closed if it is not
+ * NO_ERROR. */
 int nnb_connection_open(struct nnb_connection *connection, int socket, uint64_t deadline_ns,
                         const struct nnb_upcalls *server);
 

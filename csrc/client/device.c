@@ -9,6 +9,10 @@
 #define RELEASE_TIMEOUT_NS 2000000000u
 #define DRAIN_TIMEOUT_NS 1000000000u
 #define RETRY_NS 2000000
+/* If a service ends the connection before its first answer: the owner of its device may just have ended
+ * (nnburst serve --exclusive), and a client that comes again waits for the next owner. */
+#define MOST_TRIES 3
+#define TRY_PAUSE_NS 50000000
 
 /* -- forks ------------------------------------------------------------------------------------------------ */
 
@@ -136,10 +140,22 @@ static void end_bursts(void *owner) {
 
 static int open_connection(nnburst_device *device, uint64_t deadline_ns) {
     const struct nnb_upcalls upcalls = {device, nnb_answer_upcall, end_bursts};
-    int socket;
-    int code = nnb_service_reach(&device->service, deadline_ns, &socket);
-    return code != NNBURST_NO_ERROR ? code
-                                    : nnb_connection_open(&device->connection, socket, deadline_ns, &upcalls);
+    for (int tries = device->service.executor == NULL ? 1 : MOST_TRIES;; tries++) {
+        int socket;
+        int code = nnb_service_reach(&device->service, deadline_ns, &socket);
+        if (code == NNBURST_NO_ERROR) {
+            code = nnb_connection_open(&device->connection, socket, deadline_ns, &upcalls);
+        }
+        if (code != NNBURST_DEAD_OBJECT) {
+            return code;
+        }
+        if (tries == MOST_TRIES || nnb_now_ns() + TRY_PAUSE_NS >= deadline_ns) {
+            return nnb_fail(NNBURST_UNAVAILABLE_DEVICE,
+                            "the driver closed the connection before its first answer");
+        }
+        struct timespec pause = {.tv_nsec = TRY_PAUSE_NS};
+        (void)nanosleep(&pause, NULL);
+    }
 }
 
 static void free_device(nnburst_device *device) {

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,6 +51,39 @@ def test_service_lists_its_networks_by_name_and_version(device: Any) -> None:
     ]
     c.nnburst_free_models(models)
     assert names == [("accumulate", 1), ("add", 1), ("add", 3), ("both", 1), ("quantised", 1)]
+
+
+@pytest.mark.parametrize("ends", [2, 3])
+def test_client_comes_again_when_its_driver_ends_before_the_first_answer(
+    ends: int, tmp_path: Path
+) -> None:
+    """As a worker does whose device's owner ends at that moment."""
+    relay = tmp_path / "relay"
+    with (
+        Service("add=serving.networks:add") as service,
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener,
+    ):
+        listener.bind(str(relay))
+        listener.listen()
+
+        def end_early() -> None:
+            for _ in range(ends):
+                connection, _ = listener.accept()
+                with connection:
+                    connection.recv(1)  # the Hello, and the descriptor with it
+            relay.unlink()
+            relay.symlink_to(service.address)
+
+        thread = threading.Thread(target=end_early)
+        thread.start()
+        if ends == 2:
+            library().nnburst_close_device(connected(str(relay)))
+        else:
+            with pytest.raises(Failed, match="before its first answer") as failed:
+                connected(str(relay))
+            assert failed.value.code == UNAVAILABLE_DEVICE
+        thread.join(10)
+        assert not thread.is_alive(), "it has not come again"
 
 
 def test_network_opens_in_its_newest_version_unless_another_one_is_named(device: Any) -> None:
