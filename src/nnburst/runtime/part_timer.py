@@ -246,16 +246,20 @@ class CostFile:
             device: name of the device.
             version: version string of the device.
         """
-        processor = processor_model()
-        key = hashlib.sha256(f"{device}\0{version}\0{processor}".encode()).hexdigest()[:32]
+        self._of: Final = device, version, processor_model()
+        key = hashlib.sha256("\0".join(self._of).encode()).hexdigest()[:32]
         self._path: Final = None if directory is None else Path(directory, f"{key}.json")
-        self._contents = _Contents(device, version, processor, {})
-        if self._path is None:
-            return
-        with contextlib.suppress(OSError, InvalidArgument, msgspec.DecodeError, RecursionError):
-            found = _decode(read_regular_file(self._path))
-            if (found.device, found.version, found.processor) == (device, version, processor):
-                self._contents = found
+        self._contents: Final = _Contents(*self._of, self._read())
+        self._new: Final[dict[str, float]] = {}
+
+    def _read(self) -> dict[str, float]:
+        """The figures in the file now; none if there is no file of this device, or it cannot be read."""
+        if self._path is not None:
+            with contextlib.suppress(OSError, InvalidArgument, msgspec.DecodeError, RecursionError):
+                found = _decode(read_regular_file(self._path))
+                if (found.device, found.version, found.processor) == self._of:
+                    return found.seconds
+        return {}
 
     def get(self, signature: str) -> float | None:
         """Seconds of a part; None if it was not measured."""
@@ -268,14 +272,19 @@ class CostFile:
 
     def put(self, signature: str, seconds: float = _REFUSED) -> None:
         """Note the seconds of a part; by default, that the device has refused it."""
-        kept = self._contents.seconds
-        kept[signature] = seconds
-        while len(kept) > _KEPT_AT_MOST:
-            del kept[next(iter(kept))]
+        self._contents.seconds[signature] = self._new[signature] = seconds
 
     def save(self) -> None:
-        """Write the file as a whole, so that a reader sees the old or the new one."""
-        if self._path is None:
+        """Add what was measured to the file, which others may have written since it was read.
+
+        The file is written as a whole, so that a reader sees the old or the new one.
+        """
+        if self._path is None or not self._new:
             return
+        kept = self._contents.seconds
+        kept.update(self._read())
+        kept.update(self._new)
+        while len(kept) > _KEPT_AT_MOST:
+            del kept[next(iter(kept))]
         with contextlib.suppress(OSError):
             replace_file(self._path, msgspec.json.encode(self._contents))

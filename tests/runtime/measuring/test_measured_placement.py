@@ -197,6 +197,18 @@ def test_file_that_cannot_be_read_is_measured_anew(tmp_path: Path, content: byte
     assert CostFile(tmp_path, "device", "1").get("a") is None
 
 
+def test_figures_that_others_have_kept_meanwhile_stay(tmp_path: Path) -> None:
+    one, other = (CostFile(tmp_path, "device", "1") for _ in range(2))
+    one.put("a", 1.0)
+    other.put("b", 2.0)
+    one.save()
+    other.save()
+    one.put("c", 3.0)
+    one.save()
+    found = CostFile(tmp_path, "device", "1")
+    assert [found.get(signature) for signature in "abc"] == [1.0, 2.0, 3.0]
+
+
 def test_directory_that_cannot_be_written_is_not_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     file = CostFile(tmp_path / "file" / "below", "device", "1")
