@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from re import Pattern
@@ -275,12 +275,11 @@ class Manager(RuntimeObject):
         """Yield engines to try on a whole model, those in `devices` first; none if drivers run.
 
         Compilations at the same time try the same engines, so each is launched once, however often callers
-        give up and try again. With the last of them those end that neither are in `devices` nor were passed
-        to `_keep`.
+        give up and try again. When the last of these contexts ends, engines that neither are in `devices` nor
+        were passed to `_keep` are closed.
         """
         found: list[Device] = [d for d in self._drivers if isinstance(d, EngineDevice)]
-        borrowed: list[EngineDevice] = []
-        try:
+        with ExitStack() as trials:
             if self._settings.cpu_only or len(found) < len(self._drivers):
                 found.clear()
             elif any(executor == AUTO for _, executor in self._settings.engines):
@@ -289,31 +288,29 @@ class Manager(RuntimeObject):
                     if executor in known or not (is_installed(executor) and self._may_be(executor)):
                         continue
                     try:
-                        borrowed.append(self._borrow(executor))
+                        found.append(trials.enter_context(self._trial(executor)))
                     except NnburstError as error:
                         logger.warning("device %s is left out: %s", executor, error)
-            yield [*found, *borrowed]
-        finally:
-            for device in borrowed:
-                self._give_back(device)
+            yield found
 
-    def _borrow(self, executor: str) -> EngineDevice:
-        """The engine of an executor that was kept or is tried now, else a new one."""
+    @contextmanager
+    def _trial(self, executor: str) -> Iterator[EngineDevice]:
+        """Yield the engine of an executor: the one that was kept or is tried now, else a new one."""
         with self._lock:
             tried = {device.executor: device for device in self._trials}
             device = self._further.get(executor) or tried.get(executor) or self._engine(executor)
             self._trials[device] = self._trials.get(device, 0) + 1
-            return device
-
-    def _give_back(self, device: EngineDevice) -> None:
-        with self._lock:
-            self._trials[device] -= 1
-            if self._trials[device]:
-                return
-            del self._trials[device]
-            ends = not self._has(device)
-        if ends:
-            device.close()
+        try:
+            yield device
+        finally:
+            with self._lock:
+                self._trials[device] -= 1
+                is_last = not self._trials[device]
+                if is_last:
+                    del self._trials[device]
+                ends = is_last and not self._has(device)
+            if ends:
+                device.close()
 
     def _keep(self, device: Device) -> Device:
         """Keep one of `_contenders` until the manager is closed; return it, or its equal kept before."""
