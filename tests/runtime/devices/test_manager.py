@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,10 +17,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from forked_child import true_in_child
+from forked_child import refused_in_child, true_in_child
 from nnburst.client.launch import launch
 from nnburst.hal.enums import DeviceType, FeatureLevel
-from nnburst.hal.errors import DeadObject, InvalidArgument
+from nnburst.hal.errors import Closed, DeadObject, InvalidArgument
 from nnburst.runtime import Manager, MemoryDesc
 from nnburst.runtime.devices import engine_device
 from nnburst.runtime.devices import manager as devices_manager
@@ -426,6 +427,16 @@ def test_a_driver_that_has_died_is_connected_to_again_behind_its_entry(
     wait_for(computed_by_another)
     assert all(re.search("SIGKILL|died|closed", text) for text in said)
     assert out.tolist() == [2, 2]
+
+
+def test_nobody_waits_for_the_driver_of_a_closed_device() -> None:
+    device = DriverDevice(partial(launch, "null"))
+    began = time.monotonic()
+    assert refused_in_child(lambda: device.wait(60))
+    device.close()
+    with pytest.raises(Closed):
+        device.wait(60)
+    assert time.monotonic() - began < 60
 
 
 def test_a_forked_child_makes_its_manager_though_a_thread_was_making_its_parents(

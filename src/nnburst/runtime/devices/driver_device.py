@@ -476,11 +476,14 @@ class DriverDevice:
 
         Raises:
             DeadObject: the driver is not there after `timeout` seconds.
+            Closed: the device is closed, or this is a forked child.
         """
         deadline = time.monotonic() + timeout
         while True:
             try:
                 reach(self._driver, wait_left(deadline))
+            except Closed:
+                raise  # it never comes back
             except NnburstError:
                 if time.monotonic() >= deadline:
                     raise
