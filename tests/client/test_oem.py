@@ -75,5 +75,5 @@ def test_oem_bytes_pass_through_to_the_driver_that_defines_them(vendor: Device) 
 
 def test_a_driver_that_defines_no_oem_operation_reports_no_support(device: Device) -> None:
     assert device.supported_operations(oem_model()) == [False]
-    with pytest.raises(InvalidArgument, match="type 10000"):
+    with pytest.raises(InvalidArgument, match="OEM_OPERATION"):
         device.prepare(oem_model())

@@ -215,9 +215,10 @@ def test_worker_whose_supervisor_has_ended_already_ends_without_a_word(
     assert capfd.readouterr() == ("", "")
 
 
-def test_executor_that_ends_its_process_is_tried_ahead_once_for_each_client(
-    serve: Serve, tmp_path: Path
+def test_executor_that_ends_its_process_is_tried_ahead_once_for_each_connection(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("nnburst.client.connect._TRIES", 1)
     (tmp_path / "fatal.py").write_text(
         "import os\ndef Fatal():\n    os.write(2, b'tried\\n')\n    os._exit(3)\n"
     )

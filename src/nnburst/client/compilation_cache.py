@@ -96,7 +96,7 @@ class Compiler(Protocol):
     def version_string(self) -> str:
         """The driver's version."""
 
-    def _cache_files_within(self, seconds: float) -> NumberOfCacheFiles:
+    def _number_of_cache_files_needed(self, seconds: float) -> NumberOfCacheFiles:
         """Numbers of files in which a compilation is cached."""
 
     def prepare_from_cache(
@@ -210,9 +210,8 @@ class CachedCompilation:
         bare = bare_model(model)
         if token is not None:
             validate_cache_token(token)
-        self._needed = device._cache_files_within(
-            self._left()
-        )  # first: the driver gets ready meanwhile
+        # First: the driver gets ready meanwhile.
+        self._needed = device._number_of_cache_files_needed(self._left())
         if token is None:
             token = model_token(
                 bare, check_pools(pools) if isinstance(model, Model) else model.pools

@@ -383,9 +383,9 @@ class Device(Closing):
             DeadObject: the driver has died, or its answer was invalid: more than 32 files of a kind.
             Closed, MissedDeadline: see these classes.
         """
-        return self._cache_files_within(_START_TIMEOUT)
+        return self._number_of_cache_files_needed(_START_TIMEOUT)
 
-    def _cache_files_within(self, seconds: float) -> NumberOfCacheFiles:
+    def _number_of_cache_files_needed(self, seconds: float) -> NumberOfCacheFiles:
         if self._cache_files is None:
             call = GetNumberOfCacheFilesNeeded()
             timeout = min(seconds, _START_TIMEOUT)
