@@ -429,7 +429,7 @@ def test_a_driver_that_has_died_is_connected_to_again_behind_its_entry(
     assert out.tolist() == [2, 2]
 
 
-def test_nobody_waits_for_the_driver_of_a_closed_device() -> None:
+def test_a_wait_for_the_driver_of_a_closed_device_ends_at_once() -> None:
     device = DriverDevice(partial(launch, "null"))
     began = time.monotonic()
     assert refused_in_child(lambda: device.wait(60))
