@@ -55,6 +55,13 @@ def test_wrong_values_are_printed_and_set_the_status(
     assert problem in output.err
 
 
+def test_help_names_the_exit_status_of_wrong_values(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["env", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "The exit status is 1 if a value is refused or a name is unknown." in said
+
+
 def test_log_level_that_does_not_parse_ends_any_command_with_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

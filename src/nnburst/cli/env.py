@@ -17,7 +17,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "env",
         help="list environment variables and their values",
-        description=f"{__doc__} 1 if a value is refused or a name is unknown.",
+        description=f"{__doc__} The exit status is 1 if a value is refused or a name is unknown.",
     )
     parser.add_argument(
         "--all", action="store_true", help="also those for tests and builds of nnburst itself"
