@@ -155,7 +155,8 @@ class BoundRequest(NotPicklable, ABC):
                 late result and drops it.
             OutputInsufficientSize: an array is too small; `output_shapes` has what is needed.
             InvalidArgument, GeneralFailure, ResourceExhausted: the driver answered with this error.
-            BurstBusy: this request was submitted and is under way, or another thread is using the burst.
+            BurstBusy: this request was submitted and is under way, or another thread is using the burst. A
+                compiled model's burst runs nothing else, either, until all that was submitted has ended.
             DeadObject: the driver has died. A run during which the driver died is never repeated.
             Closed: the burst, or a pool, was closed.
         """
