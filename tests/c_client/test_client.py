@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import socket
 import threading
 import time
 from pathlib import Path
@@ -34,6 +33,7 @@ from c_client.interface import (
     text_of,
 )
 from client.service import Service
+from early_ends import ending_early
 from nnburst.fmq.shared_memory import SharedMemory
 from serving.networks import DIE, SLEEP
 from waiting import wait_for
@@ -57,25 +57,11 @@ def test_service_lists_its_networks_by_name_and_version(device: Any) -> None:
 def test_client_comes_again_when_its_driver_ends_before_the_first_answer(
     ends: int, tmp_path: Path
 ) -> None:
-    """As a worker does whose device's owner ends at that moment."""
     relay = tmp_path / "relay"
     with (
         Service("add=serving.networks:add") as service,
-        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener,
+        ending_early(relay, ends, service.address) as thread,
     ):
-        listener.bind(str(relay))
-        listener.listen()
-
-        def end_early() -> None:
-            for _ in range(ends):
-                connection, _ = listener.accept()
-                with connection:
-                    connection.recv(1)  # the Hello, and the descriptor with it
-            relay.unlink()
-            relay.symlink_to(service.address)
-
-        thread = threading.Thread(target=end_early)
-        thread.start()
         if ends == 2:
             library().nnburst_close_device(connected(str(relay)))
         else:

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 import nnburst
+from early_ends import ending_early
 from nnburst import DeadObject, DeviceUnavailable, InvalidArgument, Model
 from nnburst.driver.service.supervisor import MAX_WORKERS_OF_ONE
 from nnburst.hal import environment
@@ -276,24 +277,9 @@ def test_idle_driver_does_not_wake_up(serve: Serve) -> None:
 def test_client_comes_again_when_its_driver_ends_before_the_first_answer(
     serve: Serve, runtime: Path
 ) -> None:
-    # As a worker does whose device's owner ends at that moment.
     serve()
-    address, relay = runtime / "nnburst" / "cam.sock", runtime / "relay.sock"
-    ends = 2
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind(str(relay))
-        listener.listen()
-
-        def end_early() -> None:
-            for _ in range(ends):
-                connected, _ = listener.accept()
-                with connected:
-                    connected.recv(1)  # the Hello, and the descriptor with it
-            relay.unlink()
-            relay.symlink_to(address)
-
-        thread = threading.Thread(target=end_early)
-        thread.start()
+    relay = runtime / "relay.sock"
+    with ending_early(relay, 2, runtime / "nnburst" / "cam.sock") as thread:
         with nnburst.connect(relay) as device:
             assert device.is_alive
         thread.join(10.0)
