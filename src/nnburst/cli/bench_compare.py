@@ -57,15 +57,10 @@ def run(args: argparse.Namespace) -> int:
             [
                 [
                     c.name,
-                    *(
-                        "-" if math.isnan(figure) else format(figure, form)
-                        for figure, form in (
-                            (c.before, ".4g"),
-                            (c.now, ".4g"),
-                            (c.effect, "+.1%"),
-                            (c.spread, ".0%"),
-                        )
-                    ),
+                    _shown(c.before, ".4g"),
+                    _shown(c.now, ".4g"),
+                    _shown(c.effect, "+.1%"),
+                    _shown(c.spread, ".0%"),
                     c.verdict,
                 ]
                 for c in found
@@ -84,6 +79,11 @@ def run(args: argparse.Namespace) -> int:
     ]
     write_json(args.json, {"cases": cases, "exit_status": status})
     return status
+
+
+def _shown(figure: float, form: str) -> str:
+    """A figure in a format; "-" for NaN."""
+    return "-" if math.isnan(figure) else format(figure, form)
 
 
 class _Conditions(msgspec.Struct, frozen=True):
