@@ -241,7 +241,7 @@ class HttpServer:
         self._accepting: asyncio.Task[None] | None = None
         #: Connections that have come and are not open yet: of TLS during their handshake.
         self._arriving: set[asyncio.Task[None]] = set()
-        self._has_parted = False
+        self._is_closing = False
         #: Connections with a request under way, and the times since which the others are idle.
         self._busy: set[Any] = set()
         self._idle: dict[Any, float] = {}
@@ -317,7 +317,7 @@ class HttpServer:
             )
 
     def _close_listening(self) -> None:
-        self._has_parted = True
+        self._is_closing = True
         if self._accepting is not None:
             self._accepting.cancel()
 
@@ -344,7 +344,7 @@ class HttpServer:
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         self._busy.add(request.protocol)
-        closes = self._has_parted
+        closes = self._is_closing
         try:
             try:
                 status, kind, headers, body = await self._answer(request)
