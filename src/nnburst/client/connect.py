@@ -121,7 +121,7 @@ def connect(
 
 
 def _lasting(text: str) -> str:
-    """The name or path `text`, as it means the same in each working directory if a socket can have it."""
+    """The name, or the path from the root on unless that is too long for a socket."""
     found = lasting_path(text) if "/" in text else text
     return found if len(os.fsencode(found)) <= MAX_PATH_BYTES else text
 

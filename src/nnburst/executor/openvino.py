@@ -62,8 +62,8 @@ _OPTIONS: Final[dict[str, Variable[Any]]] = {
 #: Operations that the engine computes wrongly: its LRN sums another window than the graph's, and its TopK
 #: takes equal elements in an order that depends on the machine.
 _WRONG: Final = frozenset({OperationType.LOCAL_RESPONSE_NORMALIZATION, OperationType.TOPK_V2})
-#: Operations that the engine computes wrongly if image and filter are constant. It leaves out an ABS of a
-#: constant that it has computed. The others it does not fold: it runs them once, and a later operation, such
+#: Operations that the engine computes wrongly if their first two inputs are constant. It leaves out an ABS of
+#: a constant that it has computed. The others it runs once, instead of folding them; a later operation, such
 #: as the sum with a bias, may overwrite that result, so that each run starts from the one before.
 _WRONG_FOR_CONSTANTS: Final = frozenset(
     {

@@ -55,8 +55,8 @@ _CODINGS: Final = (web.ContentCoding.deflate, web.ContentCoding.gzip)
 _BODIES: Final = 16
 #: Bytes of each body that do not count for it, so that short requests are not refused for long ones.
 _FREE: Final = 64 * 1024
-#: Seconds within which a body longer than that must grow by one part of so many. One that comes at an even
-#: pace within `READING` seconds grows twice as fast at the end.
+#: A body longer than `_FREE` must grow by 1 / `_PARTS` of its size every `_STALLED` seconds. A body that
+#: comes at an even pace within `READING` seconds grows by more than that, even at its end.
 _STALLED: Final = 5.0
 _PARTS: Final = 12
 #: Seconds between two checks for idle connections.

@@ -46,7 +46,7 @@ _DISTRIBUTIONS: Final = {
     "reference": "",
     "null": "",
 }
-#: The variables by which drivers choose the hardware of a built-in executor; its facts are of that.
+#: The variables that choose the hardware of a built-in executor. Facts are cached for one choice.
 _HARDWARE: Final = {"onnxruntime": ONNXRUNTIME_PROVIDER, "openvino": OPENVINO_DEVICE}
 #: Group of entry points: name of an executor to its `module:attribute`.
 _EXECUTORS: Final = "nnburst.executors"

@@ -90,7 +90,7 @@ class FenceChain(Closing):
         self._is_settled = False
 
     def limited(self, options: Options) -> Options:
-        """The options of a computation that begins now, after its dependencies, without their fences."""
+        """The options of a computation that begins now and must end within the duration."""
         if self.duration is None:
             return options
         end_ns = boottime_deadline_ns(self.duration)
