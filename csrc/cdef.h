@@ -442,6 +442,7 @@ struct nnb_death_holder;
 struct nnb_death_holder *nnb_death_word_take(nnb_atomic_u32 *, uint32_t free_value, uint32_t *found,
                                              int *failed);
 void nnb_death_word_let_go(struct nnb_death_holder *, uint32_t leave);
+void nnb_death_word_announce(struct nnb_death_holder *);
 int nnb_death_word_watch_unlocked(nnb_atomic_u32 *, nnb_atomic_u32 *stop, uint64_t timeout_ns);
 void nnb_death_word_release(nnb_atomic_u32 *, nnb_atomic_u32 *stop);
 int nnb_die_with_parent(int signal);

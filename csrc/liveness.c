@@ -127,6 +127,12 @@ void nnb_death_word_let_go(struct nnb_death_holder *holder, uint32_t leave) {
     free(holder);
 }
 
+void nnb_death_word_announce(struct nnb_death_holder *holder) {
+    /* SYNC POINT N: everything that this process did before is visible to a thread that sees the word. */
+    nnb_store_release_u32(holder->word, NNB_DEATH_WORD_DIED);
+    nnb_death_word_pass_on(holder->word);
+}
+
 void nnb_death_word_pass_on(nnb_atomic_u32 *word) {
     (void)syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }

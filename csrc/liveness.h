@@ -36,6 +36,9 @@ struct nnb_death_holder *nnb_death_word_take(nnb_atomic_u32 *word, uint32_t free
 /* Leaves NNB_DEATH_WORD_LET_GO or 0 in the word, wakes its watcher, and ends the thread. */
 void nnb_death_word_let_go(struct nnb_death_holder *holder, uint32_t leave);
 
+/* Shows the watchers of the held word a death that is about to come; the process then ends. */
+void nnb_death_word_announce(struct nnb_death_holder *holder);
+
 /* Wakes all others that sleep on the word of a dead holder, since the kernel wakes only one of them. The word
  * may be mapped read-only. */
 void nnb_death_word_pass_on(nnb_atomic_u32 *word);

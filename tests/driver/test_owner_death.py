@@ -17,6 +17,7 @@ import pytest
 
 from client.conftest import add_model
 from nnburst.control.channel import Fds
+from nnburst.control.death_word import DeathWatch
 from nnburst.control.messages import PROTOCOL_VERSION, Hello
 from nnburst.driver.executors import make_executor
 from nnburst.driver.model.device import Device
@@ -85,6 +86,23 @@ def test_worker_whose_owner_dies_before_its_client_is_answered_ends_so_that_the_
         worker.handle(Hello(PROTOCOL_VERSION, FeatureLevel.V1_2), fds)
     assert ends
     assert isinstance(ends[0], ConnectionResetError)
+
+
+def test_worker_whose_owner_dies_shows_its_client_its_own_death_before_it_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown = threading.Event()
+    shown_at_the_end: list[bool] = []
+    monkeypatch.setattr(
+        worker_module, "_end", lambda _: shown_at_the_end.append(shown.wait(PATIENCE))
+    )
+    worker = worker_module.Worker("reference", "shared", is_owned=True)
+    worker.has_client = True
+    with worker._liveness.fds() as fds:
+        watch = DeathWatch(fds.take(1), shown.set)
+        worker._owner_ended()
+        watch.close()
+    assert shown_at_the_end == [True]
 
 
 def test_rehearsal_of_a_worker_whose_owner_has_died_is_refused_with_the_reason() -> None:

@@ -47,6 +47,11 @@ class Liveness:
         own = [self._pidfd, *([self._memory.fd] if self._holder else [])]
         return Fds(os.dup(fd) for fd in own)
 
+    def announce_death(self) -> None:
+        """Show the peer the death of this process now, before it ends. For a process that ends at once."""
+        if self._holder:
+            lib.nnb_death_word_announce(self._holder)
+
     def close(self) -> None:
         """Release the word and close the descriptors, after the peer is gone. Called once."""
         if self._holder:

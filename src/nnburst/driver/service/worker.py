@@ -147,6 +147,11 @@ logger = logging.getLogger(__name__)
 _AT_ONCE: Final = (Hello, Ping)
 #: Name in `ps` of a worker that has a client.
 _WORKER: Final = b"nnburst worker"
+#: Seconds for which a worker stays after it has announced its end. When the owner of a device ends, all
+#: workers end; without this the kernel frees their memory on the cores on which their clients must notice it.
+_NOTICE: Final = 0.05
+#: Held by the thread that ends the process.
+_ending: Final = threading.RLock()
 #: Most calls that may run on receiving threads, however many cores there are.
 _MOST_AT_ONCE: Final = 4
 
@@ -220,6 +225,7 @@ def serve_client(
 def _end(error: BaseException | None) -> NoReturn:
     """End the process, because the client is gone, or because of `error`."""
     status = 0
+    _ending.acquire()  # until the process has ended
     try:
         if isinstance(error, ProtocolError | TimeoutError | ConnectionResetError):
             logger.warning("connection ended, and its worker with it: %s", error)
@@ -357,7 +363,10 @@ class Worker:
     def _owner_ended(self) -> None:
         # Even before the client's Hello is answered: the client comes again, and waits for the next owner.
         if self.has_client:
-            _end(ConnectionResetError("the process that owns the device has ended"))
+            with _ending:
+                self._liveness.announce_death()
+                time.sleep(_NOTICE)
+                _end(ConnectionResetError("the process that owns the device has ended"))
 
     def submit(self, call: Message, job: Job) -> Job | None:
         """Run `job` at once or on one of the scheduler's lanes, or return it to the receiving thread.
