@@ -491,12 +491,13 @@ class ClientSession(ModelSession):
         upcalls: Connection,
         counter_page: CounterPage | None = None,
         served_models: ServedModels | None = None,
+        scheduler: Scheduler | None = None,
     ) -> None:
-        """Serve `device` to the client at the other end of `upcalls`."""
+        """Serve `device` to the client at the other end of `upcalls`, by a new scheduler unless given."""
         super().__init__(device, counter_page)
         self.served_models: Final = served_models or ServedModels()
         self.upcalls: Final = upcalls
-        self.scheduler: Final = Scheduler()
+        self.scheduler: Final = scheduler or Scheduler()
         self.outbox: Final = Outbox(upcalls)
         self.fences: Final = FenceWaiter()
 

@@ -433,7 +433,7 @@ class OwnedWorker:
 
     def serve(self) -> None:
         """Answer calls until the worker has ended; then free its objects."""
-        service = Service[_Call](
+        service: Service[_Call] = Service(
             self._channel, _decode, self._handle, self._submit, CallBudget(_BUDGET)
         )
         try:

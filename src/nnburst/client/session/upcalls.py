@@ -220,8 +220,9 @@ class UpcallServer:
             self._channel.close()
 
     def _serve(self) -> None:
+        service: Service[Message] = Service(self._channel, decode_upcall, self._answer)
         try:
-            Service[Message](self._channel, decode_upcall, self._answer).serve()
+            service.serve()
         except ProtocolError:
             self._channel.shutdown()
         finally:

@@ -29,7 +29,6 @@ from typing import Final, NoReturn
 
 from nnburst._native import lib
 from nnburst.control.address import Listener
-from nnburst.control.channel import Channel
 from nnburst.control.counts import ServiceCounts
 from nnburst.driver.counters import CounterBook, CounterPage
 from nnburst.driver.executors import import_executor
@@ -44,6 +43,7 @@ from nnburst.driver.service.worker import Admission, serve_client
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.environment import EMULATED
 from nnburst.hal.errors import NnburstError, ResourceExhausted
+from nnburst.hal.peer import unix_peer
 from nnburst.hal.utils import polled
 
 # -- spare workers ---------------------------------------------------------------------------------
@@ -360,7 +360,7 @@ class Supervisor:
             self._rest(_PAUSE)
             return
         with connected:  # the worker has its own copy
-            peer = Channel(connected).peer
+            peer = unix_peer(connected)
             stranger = peer.uid != os.geteuid()
             whose = f"user {peer.uid}" if stranger else f"pid {peer.pid}"
             if stranger and not self._any_user:

@@ -53,7 +53,7 @@ from nnburst.driver.model.compilation_cache import has_cache_key
 from nnburst.driver.model.device import Device
 from nnburst.driver.model.execution import LatencyEstimate
 from nnburst.driver.owner_client import OwnedExecutor
-from nnburst.driver.scheduler import Work
+from nnburst.driver.scheduler import Scheduler, Work
 from nnburst.driver.served_models import ServedModels, ServedNetwork
 from nnburst.driver.weights_client import WeightsClient
 from nnburst.executor.base import Executor
@@ -190,6 +190,7 @@ def serve_client(
     # Some devices can be open in one process only, so a worker without a client does not open the device.
     opens_a_device = not is_owned and executor_library(executor) is not None
     worker.owner = owner
+    budget = call_budget()
     if not is_owned and not (is_spare and opens_a_device):
         worker.load()
     gc.freeze()  # what was imported stays
@@ -211,7 +212,7 @@ def serve_client(
         worker.choose_owner(admission.owner, channel.peer.uid)
     lib.nnb_set_thread_name(_WORKER)
     worker.watch_process = channel.watch_process
-    service = Service[Message](channel, decode_call, worker.handle, worker.submit, call_budget())
+    service: Service[Message] = Service(channel, decode_call, worker.handle, worker.submit, budget)
     receivers = Receivers(service, channel, _end)
     worker.another_receives = receivers.have_another
     try:
@@ -286,6 +287,7 @@ class Worker:
         self._networks = networks
         self._served_models = ServedModels(networks)
         self._liveness = Liveness()
+        self._scheduler = Scheduler()
         self.another_receives: Callable[[], bool] = lambda: False
         self.watch_process: Callable[[int], None] = os.close
         self.weights: WeightsClient | None = None
@@ -452,6 +454,7 @@ class Worker:
             Connection(Channel(upcalls), "the client"),
             self._counter_page,
             self._served_models,
+            self._scheduler,
         )
         self._device = device
         return Welcome(
@@ -470,7 +473,8 @@ class Receivers:
     """The threads that receive a client's calls, one thread at a time, in the order of arrival (ADR 15).
 
     A thread that receives a quick call runs it itself; meanwhile another thread, which has waited, receives.
-    The first thread is the one that calls `receive`; others start when they are first needed, and stay.
+    The first thread is the one that calls `receive`, which starts a second one; others start when they are
+    first needed. All stay.
     """
 
     def __init__(
@@ -501,7 +505,7 @@ class Receivers:
         return bool(self._standing_by)
 
     def _start(self) -> None:
-        """Start one more thread, for later calls."""
+        """Start one more thread."""
         try:
             threading.Thread(target=self._receive, name="nnburst receiver", daemon=True).start()
         except (RuntimeError, MemoryError) as error:
@@ -519,6 +523,7 @@ class Receivers:
         if failed:
             why = f"cannot wait for calls: {os.strerror(failed)}"
             self._ended(ResourceExhausted(why))
+        self._start()  # for the client's first call; meanwhile the client reads the answer to its Hello
         self._receive()
 
     def _receive(self) -> NoReturn:
