@@ -183,7 +183,7 @@ def test_job_that_fails_ends_no_thread(
 
 
 def test_without_a_second_thread_everything_is_answered_elsewhere(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     class NoThread(threading.Thread):
         def start(self) -> None:
@@ -192,8 +192,10 @@ def test_without_a_second_thread_everything_is_answered_elsewhere(
             super().start()
 
     monkeypatch.setattr(worker_module.threading, "Thread", NoThread)
+    driver = Driver()
     for _ in range(20):
         assert driver.call(Ping()) is not driver._first
+    driver.close()
     assert caplog.text.count("cannot start a second receiver") == 1
 
 
