@@ -191,6 +191,13 @@ def read_pair(message: Message) -> tuple[str, str]:
 # read, with no link on the way to it, each opened relative to the directory that was opened before.
 
 
+def file_name(location: str) -> str:
+    """A tensor's location without `./` before it, which onnxruntime takes for the same name."""
+    while location.startswith("./"):
+        location = location[2:].lstrip("/")
+    return location
+
+
 class ExternalData:
     """The external data files of an ONNX file, each read once. Not thread-safe."""
 
@@ -206,7 +213,7 @@ class ExternalData:
         """
         self._directory = directory
         self._budget = budget
-        self._read: dict[str, memoryview] = {}
+        self._read: dict[str, memoryview] = {}  # by `file_name`
         for name, content in (files or {}).items():
             self._keep(name, content)
 
@@ -233,7 +240,7 @@ class ExternalData:
         """
         what = _place(tensor)
         location = _location(tensor)
-        content = self._read.get(location)
+        content = self._read.get(file_name(location))
         if content is not None:
             return content
         if self._directory is None:
@@ -243,7 +250,7 @@ class ExternalData:
         return self._keep(location, memoryview(_contents(self._directory, location, what)))
 
     def _keep(self, name: str, content: memoryview) -> memoryview:
-        self._read[name] = content
+        self._read[file_name(name)] = content
         self._budget.extend(len(content))
         self._budget.spend(len(content))
         return content

@@ -320,6 +320,33 @@ def test_weights_beside_the_file_go_along(tmp_path: Path) -> None:
     assert y.tobytes() == expected.tobytes()
 
 
+def test_weights_of_one_file_have_it_by_two_spellings_of_its_name(tmp_path: Path) -> None:
+    (tmp_path / "w.bin").write_bytes(np.arange(8, dtype=np.float32).tobytes())
+    made = model(
+        [node("Add", "x a", "t"), node("Mul", "t b", "y")],
+        [value("x", "f4", (4,))],
+        [value("y", "f4", (4,))],
+        {"a": np.zeros(4, np.float32), "b": np.zeros(4, np.float32)},
+    )
+    spellings = ("w.bin", "./w.bin")
+    for at, (weights, name) in enumerate(zip(made.graph.initializer, spellings, strict=True)):
+        weights.ClearField("raw_data")
+        weights.data_location = TensorProto.EXTERNAL
+        weights.external_data.add(key="location", value=name)
+        weights.external_data.add(key="offset", value=str(16 * at))
+        weights.external_data.add(key="length", value="16")
+    path = tmp_path / "two.onnx"
+    path.write_bytes(made.SerializeToString())
+    with (
+        connect_to("onnxruntime") as device,
+        device.prepare(nnburst.load(path, as_graph=True)) as prepared,
+        prepared.open_burst() as burst,
+    ):
+        (y,) = burst.execute([np.ones(4, np.float32)]).outputs
+    assert y is not None
+    assert y.tolist() == [4, 10, 18, 28]
+
+
 @pytest.mark.every_day("2")
 @pytest.mark.parametrize("count", [1, 2])
 def test_no_thread_of_an_idle_graph_spins(count: int) -> None:

@@ -57,6 +57,7 @@ from nnburst.executor.onnxruntime.native import (
 )
 from nnburst.executor.onnxruntime.network import lower, survey
 from nnburst.formats.onnx_model import OnnxFile, nodes_of, read_model, tensors_of
+from nnburst.formats.onnx_tensor import file_name
 from nnburst.hal.enums import DeviceType, ErrorStatus
 from nnburst.hal.environment import ONNXRUNTIME_PROVIDER, ONNXRUNTIME_THREADS
 from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgument
@@ -86,9 +87,10 @@ def check_content(content: bytes, files: Collection[str]) -> OnnxFile:
     if content[4:8] == _OWN_FORMAT:
         raise InvalidArgument("the graph is of onnxruntime's own format, expected ONNX")
     file = read_model(content)
+    given = {file_name(name) for name in files}
     for where, tensor in tensors_of(file):
-        if tensor.is_external and tensor.external.get("location") not in files:
-            location = tensor.external.get("location", "")
+        location = tensor.external.get("location", "")
+        if tensor.is_external and file_name(location) not in given:
             raise InvalidArgument(
                 f"tensor {tensor.name!r} of {where} names the file {location!r}, which was not given"
             )

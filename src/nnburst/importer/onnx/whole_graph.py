@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nnburst.formats.onnx_model import OnnxFile, ValueInfo, read_model, tensors_of
-from nnburst.formats.onnx_tensor import ExternalData
+from nnburst.formats.onnx_tensor import ExternalData, file_name
 from nnburst.formats.onnx_writer import with_largest, with_shapes
 from nnburst.hal.enums import OperandLifeTime
 from nnburst.hal.errors import InvalidArgument, spelt
@@ -60,11 +60,7 @@ def whole_graph(
     kept = _states(file, states or {}, shapes)
     graph = file.graph
     inputs = [info for info in graph.inputs if info.name not in graph.initializers]
-    others = {
-        tensor.external.get("location", ""): external.file_of(tensor)
-        for _, tensor in tensors_of(file)
-        if tensor.is_external
-    }
+    others = _files(file, external)
     wanted = {
         name: _checked(name, shape) for name, shape in shapes.items() if name not in (states or {})
     }
@@ -105,6 +101,17 @@ def whole_graph(
         output_shapes=tuple(_dimensions(info, None) for info in outputs_of),
         row_dimension=_row_dimension((*inputs, *outputs_of)),
     )
+
+
+def _files(file: OnnxFile, external: ExternalData) -> dict[str, memoryview]:
+    """The bytes of external data files by the first location that the file has for each."""
+    locations: dict[str, str] = {}
+    found: dict[str, memoryview] = {}
+    for _, tensor in tensors_of(file):
+        if tensor.is_external:
+            location = tensor.external.get("location", "")
+            found[locations.setdefault(file_name(location), location)] = external.file_of(tensor)
+    return found
 
 
 def _row_dimension(tensors: Sequence[ValueInfo]) -> str:
