@@ -752,6 +752,18 @@ def test_a_squeeze_of_no_axes_removes_all_that_onnxruntime_removes() -> None:
     assert run(made, np.ones((1, 3, 1), np.float32))[0].tolist() == [2, 2, 2]
 
 
+def test_rounding_is_exact_next_to_halves_and_for_large_numbers() -> None:
+    sizes = np.float32([0.5, 1.5, 2.5, 2**22 - 0.5, 2**22 + 0.5, 2**23 - 0.5, 2**23, 2**24, 3e38])
+    near = [sizes, np.nextafter(sizes, np.float32(0)), np.nextafter(sizes, np.float32(np.inf))]
+    odd = np.arange(2**23 + 1, 2**24, 99_998, np.float32)
+    x = np.concatenate([*near, odd, np.float32([0, 1e-45, 1e-10, np.inf])])
+    x = np.concatenate([x, -x, np.float32([np.nan])])
+    made = model(
+        [node("Round", "x", "y")], [value("x", "f4", x.shape)], [value("y", "f4", x.shape)]
+    )
+    assert np.array_equal(run(made, x)[0], np.round(x), equal_nan=True)
+
+
 def test_the_cosine_of_large_numbers_is_exact() -> None:
     x = np.linspace(1e5, 2e5, 200, dtype=np.float32)
     made = model([node("Cos", "x", "y")], [value("x", "f4", (200,))], [value("y", "f4", (200,))])

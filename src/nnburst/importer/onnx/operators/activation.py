@@ -265,13 +265,17 @@ def _ceil(node: Node) -> None:
 
 @operator("Round")
 def _round(node: Node) -> None:
-    """Round halves to the even number: floor(x + 0.5), less 1 for halves with an odd result."""
+    """Round halves to the even number: compare x - floor(x) with 0.5, as x + 0.5 is rounded if x is large."""
     x = node.real()
-    up = unary(node, _O.FLOOR, add(node, x, 0.5))
-    half = broadcast(node, _O.EQUAL, [sub(node, up, x), filled(0.5, x)], dtype=np.dtype(np.bool_))
-    pairs = mul(node, unary(node, _O.FLOOR, mul(node, up, 0.5)), 2.0)
-    odd = sub(node, up, pairs)
-    node.put(sub(node, up, chosen(node, half, odd, 0.0)))
+    down = unary(node, _O.FLOOR, x)
+    rest = sub(node, x, down)
+    up = add(node, down, 1.0)
+    even = mul(node, unary(node, _O.FLOOR, mul(node, up, 0.5)), 2.0)
+    half, above = (
+        broadcast(node, kind, [rest, filled(0.5, x)], dtype=np.dtype(np.bool_))
+        for kind in (_O.EQUAL, _O.GREATER)
+    )
+    node.put(chosen(node, above, up, chosen(node, half, even, down)))
 
 
 @operator("Cos")
