@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -171,5 +173,32 @@ def test_file_of_tokens_that_is_too_long_lets_no_caller_in_by_a_part_of_a_token(
             tokens.check(f"Bearer {given}")
     with pytest.raises(InvalidArgument, match=f"--token-file: .*more than 65536 bytes.*{file}"):
         Tokens(file)
+    file.write_text(token)
+    tokens.check(f"Bearer {token}")
+
+
+def test_file_of_tokens_that_becomes_a_pipe_lets_no_caller_in_and_blocks_none(
+    tmp_path: Path,
+) -> None:
+    file, token = tmp_path / "tokens", "a-token-that-is-long-enough"
+    file.write_text(token)
+    tokens = Tokens(file)
+    file.unlink()
+    os.mkfifo(file)
+    outcomes: list[str] = []
+
+    def call() -> None:
+        try:
+            tokens.check(f"Bearer {token}")
+        except NotAuthenticated:
+            outcomes.append("refused")
+
+    caller = threading.Thread(target=call, daemon=True)  # would wait for a writer for ever
+    caller.start()
+    caller.join(PATIENCE / 6)
+    assert outcomes == ["refused"]
+    with pytest.raises(InvalidArgument, match=f"--token-file: {file} is a pipe"):
+        Tokens(file)
+    file.unlink()
     file.write_text(token)
     tokens.check(f"Bearer {token}")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from nnburst.hal.errors import InvalidArgument
+from nnburst.hal.regular_file import read_regular_file
 from nnburst.serving.options import Tls
 
 logger = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class Tokens:
         self._tokens: list[bytes] = []
         try:
             self._read()
-        except OSError as error:
+        except (InvalidArgument, OSError) as error:
             raise InvalidArgument(f"--token-file: {error}") from None
         if not self._tokens:
             raise InvalidArgument(
@@ -67,7 +68,8 @@ class Tokens:
         """
         try:
             self._read()
-        except OSError:  # if the file was removed or is too long, every caller is refused
+        except (InvalidArgument, OSError):
+            # if the file was removed, is too long or is no regular file any more, every caller is refused
             self._tokens, self._stamp = [], None
         given = authorization.encode(errors="replace")
         scheme, token = given[: len(_BEARER)], given[len(_BEARER) :].strip()
@@ -79,8 +81,7 @@ class Tokens:
         now = stamp(self._file)
         if now == self._stamp:
             return
-        with self._file.open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)
+        data = read_regular_file(self._file, _MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:  # a part of it could end within a token
             raise OSError(errno.EFBIG, f"more than {_MOST_BYTES} bytes", str(self._file))
         lines = [line.strip() for line in data.splitlines()]
