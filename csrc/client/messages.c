@@ -201,12 +201,11 @@ bool nnb_read_welcome(struct nnb_unpack result, struct nnb_welcome *welcome) {
     return found && nnb_unpack_ended(&result);
 }
 
-/* Reads a text as a terminated copy. NULL, with the reader bad, if it is too long or has a zero byte, or
- * without enough memory. */
+/* Reads a text as a terminated copy. NULL, with the reader bad, if it has a zero byte, or without enough
+ * memory. Networks name their tensors as they like, so only the message's size bounds a text. */
 static char *copied(struct nnb_unpack *unpack) {
     struct nnb_text text = nnb_unpack_text(unpack);
-    bool fits = !unpack->bad && text.length <= NNB_MAX_TEXT_BYTES &&
-                memchr(text.at, 0, text.length) == NULL;
+    bool fits = !unpack->bad && memchr(text.at, 0, text.length) == NULL;
     char *copy = fits ? malloc(text.length + 1u) : NULL;
     if (copy == NULL) {
         unpack->bad = true;

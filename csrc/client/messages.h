@@ -20,7 +20,7 @@
 #define NNB_MAX_INLINE_BYTES (64u * 1024u)
 #define NNB_MAX_LARGE_BYTES (16u * 1024u * 1024u)
 #define NNB_ENVELOPE_BYTES 64u
-#define NNB_MAX_TEXT_BYTES 512u
+#define NNB_MAX_TEXT_BYTES 512u /* of a name in a call */
 
 /* -- the envelope ----------------------------------------------------------------------------------------- */
 

@@ -185,4 +185,10 @@ def misstated() -> bytes:
     return network(nodes, inputs, [value("y", None)], stated=stated)
 
 
+def long_names() -> bytes:
+    """Twice x: names of an input and an output that are longer than a page."""
+    x, y = "x" * 5000, "y" * 5000
+    return network([helper.make_node("Add", [x, x], [y])], [value(x, [3])], [value(y, [3])])
+
+
 ALL = (layers, scalars, mean, optional, branches, loop, indices, through_strings)

@@ -299,6 +299,17 @@ def test_nodes_that_the_driver_does_not_take_run_on_the_engine_itself(
     assert_same(made.run(None, feeds), by_cpu(engine, network).run(None, feeds))
 
 
+def test_long_names_of_an_input_and_an_output_leave_no_node_to_the_engine_itself(
+    engine: Any, devices: list[Any], service: Service
+) -> None:
+    options = engine.SessionOptions()
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    options.add_provider_for_devices(devices, {"device": service.address})
+    made = engine.InferenceSession(networks.long_names(), options, enable_fallback=0)
+    (y,) = made.run(None, {"x" * 5000: np.ones(3, np.float32)})
+    assert y.tolist() == [2, 2, 2]
+
+
 def test_input_without_elements_is_refused_by_its_name(session: Callable[..., Any]) -> None:
     made = session(networks.layers("n")[0])
     with pytest.raises(Exception, match="input x has no elements"):

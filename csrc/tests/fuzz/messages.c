@@ -10,7 +10,7 @@ static struct nnb_unpack over(const uint8_t *bytes, size_t size) {
 
 static void read_texts(const struct nnb_served_argument *arguments, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
-        PROMISE(strlen(arguments[i].name) <= NNB_MAX_TEXT_BYTES && arguments[i].item_size != 0);
+        PROMISE(strlen(arguments[i].name) <= NNB_MAX_LARGE_BYTES && arguments[i].item_size != 0);
         uint64_t sum = 0;
         for (uint32_t k = 0; k < arguments[i].rank; k++) {
             sum += arguments[i].dimensions[k];
@@ -38,7 +38,7 @@ static void read_names(struct nnb_unpack unpack) {
     uint32_t count;
     if (nnb_read_served_models(unpack, &names, &count)) {
         for (uint32_t i = 0; i < count; i++) {
-            PROMISE(strlen(names[i].name) <= NNB_MAX_TEXT_BYTES && names[i].version != 0);
+            PROMISE(strlen(names[i].name) <= NNB_MAX_LARGE_BYTES && names[i].version != 0);
         }
         nnb_free_names(names, count);
     } else {
