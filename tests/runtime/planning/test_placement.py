@@ -245,6 +245,24 @@ def test_operation_that_nothing_can_run_is_bad_data_with_the_reason_of_each_devi
     )
 
 
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (GeneralFailure("does not start"), "does not start"),
+        ([True] * 3, "3 answers for 2 operations"),
+    ],
+)
+def test_device_that_cannot_be_asked_is_named_with_its_reason(
+    answer: list[bool] | NnburstError, reason: str
+) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        made(chain(ADD, EXP), [Asked(V4, answer)], PartitioningMode.WITHOUT_FALLBACK)
+    assert str(caught.value) == (
+        "model: no listed device can run operation 0 of main, ADD: asked gives no usable answer:"
+        f" {reason}"
+    )
+
+
 def test_control_flow_of_unknown_size_needs_the_cpu() -> None:
     model = loop_of_unknown_size()
     everything = device("all", ADD, OperationType.LESS, OperationType.WHILE, cost=0.1)

@@ -7,7 +7,7 @@ device reports (RT:P5), and the cheapest device that supports the operation gets
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from ctypes import c_float
 from typing import Final, NamedTuple
 
@@ -162,7 +162,10 @@ _log: Final = logging.getLogger("nnburst.runtime")
 
 
 def supported_operations(
-    device: Candidate, model: SliceableModel, pools: Sequence[int]
+    device: Candidate,
+    model: SliceableModel,
+    pools: Sequence[int],
+    failures: dict[str, str] | None = None,
 ) -> list[bool]:
     """For each operation of the main subgraph, whether a device can run it.
 
@@ -170,8 +173,10 @@ def supported_operations(
         device: the device, which is asked about the whole model, or about a slice if it is older.
         model: the model.
         pools: for each pool of the model, its number among the client model's pools.
+        failures: gets the reason, by the device's name, if the device gives no usable answer.
     """
     answer = [False] * model.number_of_operations
+    failures = {} if failures is None else failures
     part = model.for_device(device.feature_level, is_runtime=device.is_cpu)
     if part is None:
         return answer
@@ -179,14 +184,12 @@ def supported_operations(
         found = list(device.supported_operations(part.model, pools))
     except NnburstError as error:
         _log.warning("%s: supported operations: %s; it gets none", device.name, error)
+        failures[device.name] = str(error)
         return answer
     if len(found) != len(part.operations):
-        _log.warning(
-            "%s: %d answers for %d operations; it gets none",
-            device.name,
-            len(found),
-            len(part.operations),
-        )
+        wrong = f"{len(found)} answers for {len(part.operations)} operations"
+        _log.warning("%s: %s; it gets none", device.name, wrong)
+        failures[device.name] = wrong
         return answer
     for number, supported in zip(part.operations, found, strict=True):
         answer[number] = bool(supported)
@@ -238,10 +241,11 @@ class BestDevices:
         """
         model, pools = self.model(subgraph)
         sliceable = SliceableModel(model, strict=self._strict)
-        support = [supported_operations(d, sliceable, pools) for d in self._devices]
+        failures: dict[str, str] = {}
+        support = [supported_operations(d, sliceable, pools, failures) for d in self._devices]
         operations = self._source.subgraph(subgraph).operations
         return [
-            self._best(number, operation, subgraph, answers, sliceable)
+            self._best(number, operation, subgraph, answers, sliceable, failures)
             for number, (operation, answers) in enumerate(
                 zip(operations, zip(*support, strict=True), strict=True)
             )
@@ -254,6 +258,7 @@ class BestDevices:
         subgraph: int,
         supported: Sequence[bool],
         model: SliceableModel,
+        failures: Mapping[str, str],
     ) -> int:
         graph = self._source.subgraph(subgraph)
         is_control_flow = operation.type in CONTROL_FLOW
@@ -263,7 +268,7 @@ class BestDevices:
             reasons = (
                 ["its operands have unknown sizes, so only the CPU device can run it"]
                 if unknown
-                else [_refusal(device, model, number) for device in self._devices]
+                else [_refusal(device, model, number, failures) for device in self._devices]
             )
             raise InvalidArgument(self._unplaced(number, operation, subgraph, reasons))
         if is_control_flow and not unknown and best == self._cpu:
@@ -290,7 +295,11 @@ class BestDevices:
         return f"model: no listed device can run {what}: {'; '.join(reasons)}"
 
 
-def _refusal(device: Candidate, model: SliceableModel, number: int) -> str:
+def _refusal(
+    device: Candidate, model: SliceableModel, number: int, failures: Mapping[str, str]
+) -> str:
+    if device.name in failures:
+        return f"{device.name} gives no usable answer: {failures[device.name]}"
     needed = model.operation_version(number)
     if device.is_cpu:
         return f"{device.name} runs neither OEM nor extension operations"
