@@ -120,7 +120,7 @@ int32_t nnb_slot_of(nnburst_burst *burst, nnburst_memory *memory) {
     return slot;
 }
 
-void nnb_release_slot(nnburst_burst *burst, int32_t slot) {
+void nnb_release_slot(nnburst_burst *burst, int32_t slot, uint64_t deadline_ns) {
     nnburst_device *device = burst->model->device;
     (void)pthread_mutex_lock(&device->lock);
     struct nnb_slot *found = &burst->slots[slot];
@@ -137,7 +137,7 @@ void nnb_release_slot(nnburst_burst *burst, int32_t slot) {
     uint8_t bytes[96];
     struct nnb_pack pack = NNB_PACK_INTO(bytes);
     nnb_pack_free_memory(&pack, burst->handle, slot);
-    if (nnb_call_to_free(device, &pack, bytes) == NNBURST_NO_ERROR) {
+    if (nnb_call_to_free(device, &pack, bytes, deadline_ns) == NNBURST_NO_ERROR) {
         (void)pthread_mutex_lock(&device->lock);
         burst->slots[slot].is_retired = false; /* otherwise the driver may still use it: its number is not
                                                 * used again */
@@ -409,10 +409,7 @@ void nnb_free_burst(nnburst_burst *burst) {
     free(burst);
 }
 
-void nnburst_close_burst(nnburst_burst *burst) {
-    if (burst == NULL) {
-        return;
-    }
+void nnb_close_burst(nnburst_burst *burst, uint64_t deadline_ns) {
     nnburst_model *model = burst->model;
     nnburst_device *device = model->device;
     bool is_ours = nnb_is_ours(device);
@@ -428,9 +425,15 @@ void nnburst_close_burst(nnburst_burst *burst) {
         nnb_stop_burst(burst);
         (void)pthread_mutex_unlock(&device->lock);
         (void)nnb_client_drain(&burst->client, DRAIN_TIMEOUT_NS);
-        nnb_release_handle(device, burst->handle);
+        nnb_release_handle(device, burst->handle, deadline_ns);
     }
     nnb_free_burst(burst);
+}
+
+void nnburst_close_burst(nnburst_burst *burst) {
+    if (burst != NULL) {
+        nnb_close_burst(burst, nnb_deadline_to_free());
+    }
 }
 
 int nnburst_burst_fd(const nnburst_burst *burst) { return burst == NULL ? -1 : burst->kicks; }

@@ -134,16 +134,21 @@ int nnb_check_ours(const nnburst_device *device);
 int nnb_begin_call(nnburst_device *device);
 void nnb_end_call(nnburst_device *device);
 
-/* Makes a call that frees something in the driver, and waits for its end, but not for long: a driver that hangs
- * must not hold up a program that frees. */
-int nnb_call_to_free(nnburst_device *device, const struct nnb_pack *body, const uint8_t *begin);
+/* The deadline of all calls of one function that frees: a driver that hangs must not hold up a program that
+ * frees, however much it frees at once. */
+uint64_t nnb_deadline_to_free(void);
+
+/* Makes a call that frees something in the driver, and waits for its end; after the deadline the call is sent, but
+ * not waited for. */
+int nnb_call_to_free(nnburst_device *device, const struct nnb_pack *body, const uint8_t *begin,
+                     uint64_t deadline_ns);
 
 /* Reconnects, as nnburst_reconnect; `waits` for a service that is not there, else UNAVAILABLE_DEVICE at once.
  * */
 int nnb_reconnect(nnburst_device *device, bool waits, uint64_t timeout_ns);
 
 /* Has the driver drop a handle; errors are ignored. */
-void nnb_release_handle(nnburst_device *device, uint64_t handle);
+void nnb_release_handle(nnburst_device *device, uint64_t handle, uint64_t deadline_ns);
 
 /* -- model.c ---------------------------------------------------------------------------------------------- */
 
@@ -161,6 +166,9 @@ int nnb_attach_burst(nnburst_burst *burst, uint64_t deadline_ns);
 /* Frees a burst that is on no list; the caller notifies the driver, if it is still there. */
 void nnb_free_burst(nnburst_burst *burst);
 
+/* Closes a burst as nnburst_close_burst, with the deadline of the call to the driver. */
+void nnb_close_burst(nnburst_burst *burst, uint64_t deadline_ns);
+
 /* Ends all runs of a burst, now and from now on. Any thread; its rings are mapped. */
 void nnb_stop_burst(nnburst_burst *burst);
 
@@ -172,7 +180,7 @@ void nnb_answer_upcall(void *device, const struct nnb_upcall *upcall, struct nnb
 int32_t nnb_slot_of(nnburst_burst *burst, nnburst_memory *memory);
 
 /* Removes a user of a slot; the driver drops a slot without users. */
-void nnb_release_slot(nnburst_burst *burst, int32_t slot);
+void nnb_release_slot(nnburst_burst *burst, int32_t slot, uint64_t deadline_ns);
 
 /* -- memory.c --------------------------------------------------------------------------------------------- */
 

@@ -249,21 +249,23 @@ int32_t nnburst_device_pid(const nnburst_device *device) {
     return device == NULL ? 0 : device->connection.welcome.pid;
 }
 
-int nnb_call_to_free(nnburst_device *device, const struct nnb_pack *body, const uint8_t *begin) {
+uint64_t nnb_deadline_to_free(void) { return nnb_deadline_after(nnb_now_ns(), RELEASE_TIMEOUT_NS); }
+
+int nnb_call_to_free(nnburst_device *device, const struct nnb_pack *body, const uint8_t *begin,
+                     uint64_t deadline_ns) {
     struct nnb_answer answer;
-    uint64_t deadline = nnb_deadline_after(nnb_now_ns(), RELEASE_TIMEOUT_NS);
-    int code = nnb_connection_call(&device->connection, body, begin, NULL, 0, deadline, &answer);
+    int code = nnb_connection_call(&device->connection, body, begin, NULL, 0, deadline_ns, &answer);
     if (code == NNBURST_NO_ERROR) {
         nnb_connection_done(&device->connection, &answer);
     }
     return code;
 }
 
-void nnb_release_handle(nnburst_device *device, uint64_t handle) {
+void nnb_release_handle(nnburst_device *device, uint64_t handle, uint64_t deadline_ns) {
     uint8_t bytes[64];
     struct nnb_pack pack = NNB_PACK_INTO(bytes);
     nnb_pack_release(&pack, handle);
-    (void)nnb_call_to_free(device, &pack, bytes);
+    (void)nnb_call_to_free(device, &pack, bytes, deadline_ns);
 }
 
 /* -- the end, and a new beginning ------------------------------------------------------------------------- */

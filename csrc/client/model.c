@@ -357,9 +357,10 @@ void nnburst_close_model(nnburst_model *model) {
     }
     nnburst_device *device = model->device;
     bool is_ours = nnb_is_ours(device);
+    uint64_t deadline = nnb_deadline_to_free();
     if (is_ours) {
         while (model->bursts != NULL) {
-            nnburst_close_burst(model->bursts);
+            nnb_close_burst(model->bursts, deadline);
         }
         (void)pthread_mutex_lock(&device->lock);
     }
@@ -370,7 +371,7 @@ void nnburst_close_model(nnburst_model *model) {
     *link = model->next;
     if (is_ours) {
         (void)pthread_mutex_unlock(&device->lock);
-        nnb_release_handle(device, model->served.handle);
+        nnb_release_handle(device, model->served.handle, deadline);
     }
     nnb_free_model(model, is_ours);
 }

@@ -421,8 +421,9 @@ static void copy_initial_states(nnburst_request *request, uint32_t side) {
 
 /* Releases everything that binding has taken so far. */
 static void unbind(nnburst_request *request) {
+    uint64_t deadline = nnb_deadline_to_free();
     for (uint32_t i = 0; i < request->slot_count; i++) {
-        nnb_release_slot(request->burst, request->slots[i]);
+        nnb_release_slot(request->burst, request->slots[i], deadline);
     }
     request->slot_count = 0;
     free(request->slots);
@@ -529,8 +530,9 @@ void nnburst_free_request(nnburst_request *request) {
         }
     }
     if (nnb_is_ours(burst->model->device)) {
+        uint64_t deadline = nnb_deadline_to_free();
         for (uint32_t i = 0; i < request->slot_count; i++) {
-            nnb_release_slot(burst, request->slots[i]);
+            nnb_release_slot(burst, request->slots[i], deadline);
         }
     }
     nnb_drop_request(request);

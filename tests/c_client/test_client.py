@@ -394,6 +394,35 @@ def test_request_is_freed_soon_although_the_driver_hangs(device: Any) -> None:
         os.kill(driver, signal.SIGCONT)
 
 
+def test_model_with_bursts_and_a_request_with_memories_are_freed_soon_while_the_driver_hangs(
+    service: Service,
+) -> None:
+    c = library()
+    device = connected(service.address)
+    model = opened(device, "add", 1)
+    bursts = [open_burst(model) for _ in range(5)]
+    request = created(bursts[0])
+    for i, place in enumerate((c.nnburst_set_input, c.nnburst_set_input, c.nnburst_set_output)):
+        memory = made(c.nnburst_create_memory, 24)
+        check(place(request, i % 2, memory, 0, 24))
+        c.nnburst_free_memory(memory)
+    check(c.nnburst_bind(request))
+    driver = c.nnburst_device_pid(device)
+    os.kill(driver, signal.SIGSTOP)
+    try:
+        begin = time.monotonic()
+        c.nnburst_free_request(request)
+        between = time.monotonic()
+        c.nnburst_close_model(model)
+        took = between - begin, time.monotonic() - between
+    finally:
+        os.kill(driver, signal.SIGCONT)
+    assert max(took) < 4, f"one wait of 2 s each: {took}"
+    again = bound(open_burst(opened(device, "add", 1)))
+    assert run(again) == NO_ERROR
+    c.nnburst_close_device(device)
+
+
 def test_slots_of_freed_requests_are_used_again(device: Any) -> None:
     c = library()
     burst = open_burst(opened(device, "add", 1))

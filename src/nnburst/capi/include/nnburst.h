@@ -235,7 +235,7 @@ NNBURST_API int nnburst_output(const nnburst_model *model, uint32_t index, nnbur
 /* Number of variables that keep their values between executions; see nnburst_reset_states. */
 NNBURST_API uint32_t nnburst_state_count(const nnburst_model *model);
 
-/* Closes a model and its bursts and requests. NULL is fine. */
+/* Closes a model and its bursts and requests. Waits up to 2 s in all for a driver that does not answer. NULL is fine. */
 NNBURST_API void nnburst_close_model(nnburst_model *model);
 
 /* -- shared memory ---------------------------------------------------------------------------------------- */
@@ -260,7 +260,7 @@ NNBURST_API void nnburst_free_memory(nnburst_memory *memory);
 NNBURST_API int nnburst_open_burst(nnburst_model *model, const nnburst_burst_options *options,
                                    size_t options_size, uint64_t timeout_ns, nnburst_burst **burst);
 
-/* Closes a burst and its requests. NULL is fine. */
+/* Closes a burst and its requests. Waits up to 2 s for a driver that does not answer. NULL is fine. */
 NNBURST_API void nnburst_close_burst(nnburst_burst *burst);
 
 /* Creates a request, not bound yet: every input and output gets private memory unless memory is set for it. */
@@ -305,8 +305,8 @@ NNBURST_API int nnburst_output_dimensions(const nnburst_request *request, uint32
 /* Sets the states to their initial values. An execution that fails does not change them. */
 NNBURST_API int nnburst_reset_states(nnburst_request *request);
 
-/* Frees a request; a result that is under way is dropped when it comes. For each memory that no other request uses it
- * waits up to 2 s for a driver that does not answer. NULL is fine. */
+/* Frees a request; a result that is under way is dropped when it comes. Waits up to 2 s in all for a driver that does not
+ * answer. NULL is fine. */
 NNBURST_API void nnburst_free_request(nnburst_request *request);
 
 /* -- event loops ------------------------------------------------------------------------------------------ */
