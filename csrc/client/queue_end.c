@@ -35,6 +35,9 @@ static int read_options(nnburst_queue_options *read, uint32_t role, const nnburs
     if ((read->flags & ~FLAGS) != 0) {
         return nnb_fail(NNBURST_BAD_DATA, "flags: %u, expected those of nnburst_create_queue", read->flags);
     }
+    if ((read->flags & (NNBURST_REOPEN | NNBURST_DROP_UNREAD)) == NNBURST_DROP_UNREAD) {
+        return nnb_fail(NNBURST_BAD_DATA, "flags: NNBURST_DROP_UNREAD without NNBURST_REOPEN, expected both");
+    }
     read->spin_window_ns = read->spin_window_ns == 0 ? DEFAULT_SPIN_WINDOW_NS : read->spin_window_ns;
     if (read->spin_window_ns > LONGEST_SPIN_WINDOW_NS) {
         return nnb_fail(NNBURST_BAD_DATA, "spin_window_ns: %llu, expected at most 1 s",

@@ -315,6 +315,12 @@ def test_arguments_that_make_no_sense_are_refused(name: str) -> None:
         create(name, WRITER, 4, 8, 8)
     with pytest.raises(Failed, match="only writer"):
         create(name, READER, 4, 8, BROADCAST)
+    for flags in (DROP, DROP | BROADCAST):
+        with pytest.raises(Failed, match="NNBURST_DROP_UNREAD without NNBURST_REOPEN") as failed:
+            create(name, WRITER, 4, 8, flags)
+        assert failed.value.code == BAD_DATA
+        call = (name.encode(), READER, 4, *options(flags), 1000, found)
+        assert c.nnburst_open_queue(*call) == BAD_DATA
     assert c.nnburst_create_queue(ffi.NULL, 1, 4, 8, ffi.NULL, 0, ffi.NULL) == UNEXPECTED_NULL
     arguments = (name.encode(), READER, 4, ffi.NULL, 0, 1000, found)
     assert c.nnburst_open_queue(*arguments) == UNAVAILABLE

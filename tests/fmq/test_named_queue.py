@@ -338,6 +338,8 @@ def free_descriptors(count: int) -> Iterator[None]:
 def test_refused_creation_leaves_no_name(name: str) -> None:
     with pytest.raises(InvalidArgument, match="spin_window is 5"):
         create_named_queue(name, ELEMENT, 8, spin_window=5)
+    with pytest.raises(InvalidArgument, match="keep_unread: False, expected reopen=True"):
+        create_named_queue(name, ELEMENT, 8, keep_unread=False)
     assert not is_there(name)
 
 

@@ -470,6 +470,12 @@ def test_look_at_a_broadcast_changes_nothing_for_the_thread_that_waits() -> None
     assert next(found for slept, found in looks if slept) == (5, 0, 0)
 
 
+@pytest.mark.parametrize("flavor", list(Flavor))
+def test_dropping_unread_elements_is_refused_if_no_reader_can_be_replaced(flavor: Flavor) -> None:
+    with pytest.raises(InvalidArgument, match="keep_unread: False, expected reopen=True"):
+        MessageQueue.create(ELEMENT, 4, flavor, keep_unread=False)
+
+
 def test_writer_that_waits_for_room_wakes_when_a_reader_drops_unread_elements() -> None:
     writer = MessageQueue.create(ELEMENT, 4, reopen=True, keep_unread=False)
     first, second = opened_again(writer), opened_again(writer)

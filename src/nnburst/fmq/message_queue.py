@@ -179,14 +179,15 @@ class MessageQueue(InEventLoops):
             reopen: whether a new writer or reader may replace one that has ended. It continues at the same
                 element.
             keep_unread: whether a reader that replaces another one begins with the elements that are unread;
-                otherwise it begins with elements written from then on.
+                otherwise it begins with elements written from then on; False only with `reopen`.
             original_layout: whether to lay counters out as the original does, for comparison with it; only
                 without `ends`.
             spin_window: seconds that a wait spins before it sleeps if no rhythm is known, 0 to 1.
 
         Raises:
             InvalidArgument: a size is not positive or too large, or elements contain Python objects; or
-                `reopen` for an unsynchronized queue, which only its maker can write.
+                `reopen` for an unsynchronized queue, which only its maker can write; or `keep_unread=False`
+                without `reopen`.
             ResourceExhausted: the kernel has no memory left.
         """
         kind = element_type(dtype)
@@ -743,8 +744,10 @@ def prepare_ends(
     """Write to a new queue whether its ends may be replaced, and the name for its many readers.
 
     Raises:
-        InvalidArgument: `reopen` for an unsynchronized queue.
+        InvalidArgument: `reopen` for an unsynchronized queue, or `keep_unread=False` without `reopen`.
     """
+    if not (reopen or keep_unread):
+        raise InvalidArgument("keep_unread: False, expected reopen=True with it")
     if len(descriptor.grantors) < 5:
         return
     writer = descriptor.grantors[4].offset

@@ -126,11 +126,12 @@ def create_named_queue(
         capacity: number of elements; bytes for messages.
         flavor: synchronized or not.
         reopen: whether other processes may replace ends that have gone; the name is kept for them.
-        keep_unread: whether a reader that replaces another one begins with the unread elements.
+        keep_unread: whether a reader that replaces another one begins with the unread elements; False only
+            with `reopen`.
         spin_window: seconds that a wait spins before it sleeps if no rhythm is known, 0 to 1.
 
     Raises:
-        InvalidArgument: the name or a size is invalid.
+        InvalidArgument: the name or a size is invalid, or as for `MessageQueue.create`.
         DeviceUnavailable: the name is in use, or posix_ipc is not installed.
         ResourceExhausted: the kernel has no memory left, or this process may have no more descriptors.
     """

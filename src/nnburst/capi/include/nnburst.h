@@ -125,7 +125,7 @@ typedef struct nnburst_queue nnburst_queue; /* one end of a message queue in sha
 /* Flags for nnburst_create_queue. */
 #define NNBURST_BROADCAST 1u   /* one writer, the maker, that never waits; many readers, which may miss elements */
 #define NNBURST_REOPEN 2u      /* another process may replace an end that has gone */
-#define NNBURST_DROP_UNREAD 4u /* with REOPEN: a new reader begins with elements written from then on */
+#define NNBURST_DROP_UNREAD 4u /* only with REOPEN: a new reader begins with elements written from then on */
 
 /* For queues. Zeroed members mean the default. */
 typedef struct nnburst_queue_options {
