@@ -16,6 +16,8 @@ from client.scripted_driver import HANG, Gate, ScriptedDriver
 from nnburst import GeneralFailure, InvalidArgument, MissedDeadline, NnburstError, ResourceExhausted
 from nnburst.control.messages import (
     Execute,
+    Executed,
+    ExecuteSynchronously,
     Message,
     Nothing,
     NotifyExecuted,
@@ -320,6 +322,43 @@ def test_e4_passed_deadline_is_notified_of_and_not_executed(model: Model) -> Non
     launched = model.execute(deadline_ns=1)
     assert (launched.answer, launched.status) == (None, PERSISTENT)
     assert "E4" in str(launched.outcome)
+    assert runs == []
+
+
+@pytest.mark.parametrize("synchronous", [False, True])
+def test_e4_deadline_that_passes_before_the_execution_begins_is_missed_for_good(
+    model: Model, *, synchronous: bool
+) -> None:
+    runs: list[object] = []
+    model.driver.script.on_run = lambda execution: runs.append(execution) or Outcome()  # type: ignore[func-returns-value]
+    waiting: list[Callable[[], None]] = []
+    scheduler = model.driver.worker._session.scheduler  # type: ignore[union-attr]
+    deadline = boottime_ns() + 50_000_000
+    scheduler.submit = lambda job, *_: waiting.append(job)  # type: ignore[method-assign]
+    heard: list[Any] = []
+    done = threading.Event()
+
+    def hear(outcome: object) -> None:
+        heard.append(outcome)
+        done.set()
+
+    callback = model.driver.session.callbacks.open(hear)
+    handle = model.prepared._prepared.handle
+    call = model.driver.device._session.connection.call_async
+    if synchronous:
+        message = ExecuteSynchronously(handle, request(), deadline_ns=deadline)
+        call(message, Executed, [model.memory.fd], hear, timeout=HANG)
+    else:
+        started = Execute(handle, request(), callback=callback.number, deadline_ns=deadline)
+        call(started, Nothing, [model.memory.fd], lambda _: None, timeout=HANG)
+        run_next(waiting)  # the call itself, which launches the execution
+    wait_for(lambda: waiting)
+    while boottime_ns() <= deadline:
+        threading.Event().wait(0.001)
+    run_next(waiting)
+    assert done.wait(HANG)
+    assert isinstance(heard[0], MissedDeadline)
+    assert heard[0].status == PERSISTENT
     assert runs == []
 
 
