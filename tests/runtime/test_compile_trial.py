@@ -14,7 +14,7 @@ import pytest
 import nnburst
 from nnburst import ExecutionPreference
 from nnburst.hal.enums import ResultCode
-from nnburst.hal.errors import GeneralFailure, InvalidArgument
+from nnburst.hal.errors import DeadObject, GeneralFailure, InvalidArgument
 from nnburst.hal.model import Model
 from nnburst.runtime import Manager
 from nnburst.runtime.argument import Outcome
@@ -200,6 +200,23 @@ def test_the_cpu_stands_in_for_the_engine_that_was_chosen(
     with nnburst.compile(chain(ADD), manager=engines(first, second)) as compiled:
         second.on_execute = lambda _model: Outcome(ResultCode.OP_FAILED)
         assert compiled.execute([X]).outputs[0].tolist() == (X + X).tolist()
+
+
+def test_an_engine_whose_driver_dies_in_its_trial_is_named_and_tried_again_by_the_next_compile(
+    engines: Engines, clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = Engine("first", clock, 0.002), Engine("second", clock, 0.001)
+    second.on_prepare = lambda _model: DeadObject("killed by SIGKILL")
+    with nnburst.compile(chain(ADD), manager=engines(first, second)) as compiled:
+        assert compiled.plan.devices == ("first",)
+    (record,) = [r for r in caplog.records if r.name == "nnburst.runtime"]
+    assert record.getMessage() == (
+        "device second is not compared for this model until it is compiled again: its driver died while it"
+        " was timed: killed by SIGKILL"
+    )
+    second.on_prepare = lambda _model: None
+    with nnburst.compile(chain(ADD), manager=engines(first, second)) as compiled:
+        assert compiled.plan.devices == ("second",)
 
 
 def test_a_trial_takes_no_more_than_half_of_the_timeout(

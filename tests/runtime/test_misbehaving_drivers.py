@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from typing import Self
 
@@ -15,6 +15,7 @@ import pytest
 
 import nnburst
 from nnburst.client.device import Device as ClientDevice
+from nnburst.client.memory import Memory as Pool
 from nnburst.hal.enums import OperationType, ResultCode
 from nnburst.hal.errors import DeadObject, MissedDeadline, NnburstError
 from nnburst.hal.model import Model as HalModel
@@ -273,3 +274,41 @@ def test_a_driver_that_cannot_come_back_fails_each_computation_as_dead() -> None
     listed.close()
     unlisted.close()
     manager.close()
+
+
+class AskedDriver(DriverDevice):
+    """A driver that dies before it is asked which operations it supports."""
+
+    def __init__(self, connect: Callable[[], ClientDevice]) -> None:
+        super().__init__(connect, name="mine")
+        self.capabilities = uniform(0.5)
+
+    def supported_operations(self, model: HalModel, pools: Sequence[Pool]) -> list[bool]:
+        os.kill(self.pid, signal.SIGKILL)
+        return super().supported_operations(model, pools)
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_a_driver_that_dies_when_it_is_asked_is_asked_again_or_named_with_what_follows(
+    *, comes_back: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    connections = 0
+
+    def connect() -> ClientDevice:
+        nonlocal connections
+        connections += 1
+        if connections > 1 and not comes_back:
+            raise DeadObject("it is gone for good")
+        return connect_to("reference")
+
+    with Manager([AskedDriver(connect)]) as manager:
+        built = Built()
+        x, y = built.tensor(2), built.tensor(2)
+        built.add(x, x, y)
+        compilation = finished(built.finish([x], [y]), None, manager)
+        plan = compilation.plan
+        assert plan.devices[plan.device] == ("mine" if comes_back else CPU_NAME)  # type: ignore[union-attr]
+        told = [r.getMessage() for r in caplog.records if r.name == "nnburst.runtime"]
+        named = [text for text in told if text.startswith("device mine gets no part of this model")]
+        assert len(named) == (0 if comes_back else 1)
+        compilation.close()

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from nnburst.client.arguments import check_callable, seconds_until
 from nnburst.hal.enums import ExecutionPreference, OperationType
-from nnburst.hal.errors import InvalidArgument, NnburstError
+from nnburst.hal.errors import DeadObject, InvalidArgument, NnburstError
 from nnburst.hal.model import Model
 from nnburst.hal.utils import check_path, is_number
 from nnburst.runtime.argument import Argument, BurstController, Options, Outcome, PreparedPart
@@ -394,6 +394,7 @@ class MeasuredPlacement:
         if self._is_spent:
             return None
         seconds, is_new = None, False
+        name = self._devices[step.device].name
         try:
             part = lone_step(self._source, step, self._devices[step.device])
             signature, file = part_signature(part.model), self._files[step.device]
@@ -406,10 +407,16 @@ class MeasuredPlacement:
                 except InvalidArgument:
                     file.put(signature)
                     raise
+        except DeadObject as error:
+            _log.warning(
+                "device %s is not compared for this model until it is compiled again: its driver died"
+                " while it was timed: %s",
+                name,
+                error,
+            )
         except NnburstError:
             pass  # such a step cannot be timed by itself; a plan with it is compared as a whole
         self._timed[step] = seconds
-        name = self._devices[step.device].name
         self.report.steps.append(MeasuredStep(name, step.operations, seconds, is_new))
         if self._progress is not None:
             self._progress(len(self._timed), max(len(self._timed), self._expected))

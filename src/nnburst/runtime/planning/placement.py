@@ -183,12 +183,21 @@ def supported_operations(
     try:
         found = list(device.supported_operations(part.model, pools))
     except NnburstError as error:
-        _log.warning("%s: supported operations: %s; it gets none", device.name, error)
+        _log.warning(
+            "device %s gets no part of this model until it is compiled again, since asking for the"
+            " operations that it supports failed: %s",
+            device.name,
+            error,
+        )
         failures[device.name] = str(error)
         return answer
     if len(found) != len(part.operations):
         wrong = f"{len(found)} answers for {len(part.operations)} operations"
-        _log.warning("%s: %s; it gets none", device.name, wrong)
+        _log.warning(
+            "device %s gets no part of this model until it is compiled again: it gave %s",
+            device.name,
+            wrong,
+        )
         failures[device.name] = wrong
         return answer
     for number, supported in zip(part.operations, found, strict=True):
@@ -312,4 +321,4 @@ def _refusal(
         return (
             f"{device.name} cannot be asked, as the part of the model that it can have is not valid"
         )
-    return f"{device.name} refuses it"
+    return f"{device.name} does not report that it runs it"
