@@ -5,6 +5,7 @@ onnxruntime loads the library by its path; importing this imports nothing (docs/
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any, Final
 
@@ -16,6 +17,15 @@ _NAME: Final = "NnburstExecutionProvider"
 #: What onnxruntime calls the library in this process.
 _REGISTERED: Final = "nnburst"
 _registering = threading.Lock()
+
+
+def _unlock_in_child() -> None:
+    """Give a forked child a lock of its own: another thread may have been registering the library."""
+    global _registering
+    _registering = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_unlock_in_child)
 
 
 def get_library_path() -> str:

@@ -18,6 +18,7 @@ import pytest
 import nnburst
 from client.service import Service
 from faults.processes import stop
+from forked_child import true_in_child
 from nnburst import onnxruntime as provider
 from nnburst.testing.faults import footprint
 from waiting import error_of
@@ -67,6 +68,37 @@ def test_sessions_get_the_provider_by_one_call_each(engine: Any, service: Servic
         made = engine.InferenceSession(network, options)
         assert made.get_providers()[0] == provider.get_ep_name()
         assert_same(made.run(None, feeds), by_cpu(engine, network).run(None, feeds))
+
+
+@pytest.mark.usefixtures("devices")
+def test_a_forked_child_gets_the_provider_though_a_thread_was_registering_it(
+    engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = engine.SessionOptions()
+    registering, may_end, listed = threading.Event(), threading.Event(), provider._devices
+
+    def slowly(engine: Any) -> list[Any]:
+        registering.set()
+        assert may_end.wait(60)
+        return listed(engine)
+
+    monkeypatch.setattr(provider, "_devices", slowly)
+    thread = threading.Thread(target=provider.add_provider, args=(engine.SessionOptions(),))
+    thread.start()
+    assert registering.wait(60)
+
+    def adds_it() -> bool:
+        signal.alarm(20)  # in place of waiting for ever
+        monkeypatch.setattr(provider, "_devices", listed)
+        provider.add_provider(options)
+        return True
+
+    try:
+        assert true_in_child(adds_it)
+    finally:
+        may_end.set()
+        thread.join(60)
+    assert not thread.is_alive()
 
 
 def test_engine_without_plugins_is_refused_by_its_version(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
+from forked_child import true_in_child
 from nnburst.hal.enums import FeatureLevel, OperandType, OperationType, ResultCode
 from nnburst.hal.errors import NnburstError
 from nnburst.hal.extensions import Extension, ExtensionOperandTypeInformation
@@ -262,6 +265,39 @@ def test_two_drivers_that_disagree_on_an_extension_disable_it() -> None:
     assert not registry.register(EXTENSION, "fourth")
     with bad_data():
         registry.prefix(EXTENSION.name)
+
+
+def test_a_forked_child_uses_extensions_though_a_thread_was_naming_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    naming, may_end = threading.Event(), threading.Event()
+
+    class Slow(dict[int, str]):
+        def __setitem__(self, prefix: int, name: str) -> None:
+            naming.set()
+            assert may_end.wait(60)
+            super().__setitem__(prefix, name)
+
+    monkeypatch.setattr(TYPES, "_name_of", Slow(TYPES._name_of))
+    named, other = Extension("com.example.named"), Extension("com.example.other")
+    for extension in (named, other):
+        TYPES.register(extension, "a test")
+    thread = threading.Thread(target=TYPES.prefix, args=(named.name,))
+    thread.start()
+    assert naming.wait(60)
+
+    def names_both() -> bool:
+        signal.alarm(20)  # in place of waiting for ever
+        return all(
+            TYPES.register(each, "a test") and TYPES.name(TYPES.code(each.name, 0)) == each.name
+            for each in (named, other)
+        )
+
+    try:
+        assert true_in_child(names_both)
+    finally:
+        may_end.set()
+        thread.join(60)
 
 
 @pytest.mark.parametrize("known", [(True, True), (True, False), (False, False)])

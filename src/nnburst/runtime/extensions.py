@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import logging
 import math
+import os
 import sys
 import threading
 from collections.abc import Iterable, Iterator
@@ -304,6 +305,15 @@ class TypeRegistry:
 
 #: The extensions of this process; a code means the same in all of its models.
 TYPES = TypeRegistry()
+
+
+def _go_on_in_child() -> None:
+    """Give a forked child a lock of its own: another thread may have been in the middle of a change."""
+    TYPES._lock = threading.RLock()
+    TYPES._name_of = {prefix: name for name, prefix in TYPES._prefix_of.items()}
+
+
+os.register_at_fork(after_in_child=_go_on_in_child)
 
 
 class AttributeList:
