@@ -17,10 +17,20 @@ import numpy as np
 
 from nnburst.client.memory import Memory as Pool
 from nnburst.control.address import cache_directory, replace_file
+from nnburst.fmq.cores import thread_budget
 from nnburst.hal.enums import OperandLifeTime, OperandType, ResultCode
+from nnburst.hal.environment import (
+    LITERT_ROUTE,
+    LITERT_THREADS,
+    ONNXRUNTIME_PROVIDER,
+    ONNXRUNTIME_THREADS,
+    OPENVINO_DEVICE,
+    OPENVINO_THREADS,
+)
 from nnburst.hal.errors import GeneralFailure, InvalidArgument
 from nnburst.hal.model import DTYPES, Model, Operand, is_extension, size_bytes
 from nnburst.hal.regular_file import read_regular_file
+from nnburst.hal.utils import believed_environment
 from nnburst.runtime.argument import Argument, BurstController, Options, PreparedPart
 
 Clock = Callable[[], float]
@@ -201,7 +211,7 @@ _REFUSED: Final = 0.0
 
 
 class _Contents(msgspec.Struct):
-    """The content of a file: device, version and processor in words, and seconds by signature."""
+    """The content of a file: device, version, processor and settings in words; seconds by signature."""
 
     device: str
     version: str
@@ -231,8 +241,27 @@ def processor_model() -> str:
     return f"{platform.machine()} ×{os.cpu_count()}"
 
 
+#: Variables that decide how many threads an engine has, and what computes.
+_SETTINGS: Final = (
+    LITERT_ROUTE,
+    LITERT_THREADS,
+    ONNXRUNTIME_PROVIDER,
+    ONNXRUNTIME_THREADS,
+    OPENVINO_DEVICE,
+    OPENVINO_THREADS,
+)
+
+
+def _circumstances() -> str:
+    """The processors, how many of them this process and its drivers may use, and the settings of engines."""
+    environment = believed_environment()
+    names = [variable.name for variable in _SETTINGS]
+    settings = [f"{name}={environment[name]}" for name in names if name in environment]
+    return ", ".join([processor_model(), f"{thread_budget()} usable", *settings])
+
+
 class CostFile:
-    """Seconds by signature, of one version of one device on one kind of processor. Not thread-safe.
+    """Seconds by signature, of one version of one device under the same circumstances. Not thread-safe.
 
     Failures to read or write are ignored: figures that cannot be read are measured anew, figures that
     cannot be written are lost.
@@ -246,7 +275,7 @@ class CostFile:
             device: name of the device.
             version: version string of the device.
         """
-        self._of: Final = device, version, processor_model()
+        self._of: Final = device, version, _circumstances()
         key = hashlib.sha256("\0".join(self._of).encode()).hexdigest()[:32]
         self._path: Final = None if directory is None else Path(directory, f"{key}.json")
         self._contents: Final = _Contents(*self._of, self._read())

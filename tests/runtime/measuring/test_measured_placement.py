@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +208,28 @@ def test_figures_that_others_have_kept_meanwhile_stay(tmp_path: Path) -> None:
     one.save()
     found = CostFile(tmp_path, "device", "1")
     assert [found.get(signature) for signature in "abc"] == [1.0, 2.0, 3.0]
+
+
+def test_figures_count_only_for_the_cores_and_settings_that_they_were_measured_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured() -> float | None:
+        return CostFile(tmp_path, "device", "1").get("a")
+
+    cores = [0, 1, 2, 3]
+    monkeypatch.setattr("nnburst.fmq.cores.performance_cores", lambda: cores)
+    monkeypatch.setattr("nnburst.fmq.cores.cpu_quota", lambda: inf)
+    file = CostFile(tmp_path, "device", "1")
+    file.put("a", 1.0)
+    file.save()
+    assert measured() == 1.0
+    for setting in ("LITERT_THREADS=2", "ONNXRUNTIME_THREADS=2", "OPENVINO_DEVICE=GPU"):
+        name, _, value = setting.partition("=")
+        with monkeypatch.context() as within:
+            within.setenv(f"NNBURST_{name}", value)
+            assert measured() is None
+    del cores[1:]
+    assert measured() is None
 
 
 def test_directory_that_cannot_be_written_is_not_an_error(tmp_path: Path) -> None:
