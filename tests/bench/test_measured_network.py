@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,13 @@ def test_list_that_does_not_fit_is_refused(
     np.save(counting / "odd.npy", np.ones((3, 5), np.float32))
     with pytest.raises(InvalidArgument, match=message):
         read_list(write(counting, **more))
+
+
+def test_list_that_is_not_utf_8_is_refused_by_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "list.json"
+    path.write_bytes(b'[{"file": "\xff"}]')
+    with pytest.raises(InvalidArgument, match=f"(?i)--list {re.escape(str(path))}: .*utf-8"):
+        read_list(path)
 
 
 def test_relaxed_network_has_a_relaxed_model(counting: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -39,10 +40,12 @@ from nnburst.control.messages import (
     Message,
     Nothing,
     Opened,
+    OpenServedModel,
     Ping,
     Release,
     Reply,
     decode_call,
+    decode_reply,
     encode,
 )
 from nnburst.control.service import Answer, Service, failure, nothing
@@ -597,7 +600,7 @@ def test_call_with_any_fields_is_decoded_or_refused(tag: str, fields: dict[str, 
 def test_any_body_is_decoded_or_refused(body: bytes) -> None:
     try:
         decode_call(body)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         pass
 
 
@@ -605,6 +608,22 @@ def test_deep_nesting_is_refused_and_not_followed() -> None:
     body = b"\x81\xa7message" + b"\x91" * 100_000
     with pytest.raises((msgspec.MsgspecError, RecursionError)):
         decode_call(body)
+
+
+def test_call_with_a_name_that_is_not_utf_8_is_answered_as_malformed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    body = encode(OpenServedModel("pose")).replace(b"pose", b"\xffose")
+    left, right = (Channel(end) for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+    service = Service[Message](right, decode_call, lambda _call, _fds: nothing())
+    left.send(1, body)
+    assert service.accept(10) is None
+    reply = decode_reply(left.receive(timeout=10).body)
+    assert reply.status is ErrorStatus.INVALID_ARGUMENT
+    assert re.match("malformed message: .*utf-8", reply.message, re.IGNORECASE)
+    assert not caplog.records
+    left.close()
+    right.close()
 
 
 def test_answer_to_a_malformed_message_repeats_little_of_it() -> None:

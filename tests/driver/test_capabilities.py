@@ -41,7 +41,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def written(content: dict[str, Any] | str, device: str = "device", which: int = 0) -> Path:
     path = capabilities_files(device)[which]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    text = content if isinstance(content, str) else json.dumps(content)
+    path.write_bytes(text.encode(errors="surrogateescape"))
     return path
 
 
@@ -111,11 +112,18 @@ def test_what_a_person_wrote_counts_more_than_what_was_measured() -> None:
     assert load_capabilities("device", VERSION).operand_performance == ()
 
 
-def test_a_file_that_is_nested_too_deeply_is_ignored_by_its_name(
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize(
+    "content",
+    [
+        json.dumps(as_json(measured={"a": 0})).replace("0}", "[" * 100_000 + "]" * 100_000 + "}"),
+        '{"version_string": "\udcff"}',
+    ],
+    ids=["nested too deeply", "not UTF-8"],
+)
+def test_a_file_that_cannot_be_decoded_is_ignored_by_its_name(
+    content: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    deep = "[" * 100_000 + "]" * 100_000
-    path = written(json.dumps(as_json(measured={"a": 0})).replace("0}", f"{deep}}}"))
+    path = written(content)
     with caplog.at_level(logging.WARNING):
         assert load_capabilities("device", VERSION) is UNMEASURED
     assert f"the capabilities in {path} are ignored" in caplog.text

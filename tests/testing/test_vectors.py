@@ -128,6 +128,7 @@ def test_unknown_format_is_refused(tmp_path: Path) -> None:
         gzip.compress(b"[]", mtime=0),
         gzip.compress(b'{"a": 1}', mtime=0),
         gzip.compress(b"[" * 200_000, mtime=0),
+        gzip.compress(b'{"operation": "\xff"}', mtime=0),
         gzip.compress(b'{"format": 1}', mtime=0)[:-4],
         gzip.compress(b'{"format": 1}', mtime=0)[:-8] + bytes(8),
         gzip.compress(b"", mtime=0)[:10] + b"\xff" * 20,

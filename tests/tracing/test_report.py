@@ -296,6 +296,7 @@ PACKED = gzip.compress(CHROME, mtime=0)
         (PACKED[:-8] + bytes(8), "CRC check failed"),
         (PACKED[:20] + b"\xff" * 20 + PACKED[40:], "decompressing"),
         (CHROME[:-5], "the file is not JSON"),
+        (b'{"traceEvents": ["\xff"]}', "the file is not JSON"),
         (b"[" * 200_000, "the file is not JSON"),
         (b'{"traceEvents": [{"ph": "X", "ts": "a"}]}', "an event is malformed: ValueError"),
         (b'[{"ph": "E", "ts": 1, "pid": "q"}]', "an event is malformed: ValueError"),

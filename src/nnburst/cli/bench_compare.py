@@ -106,7 +106,7 @@ def _read(path: Path, relative_to: str | None) -> tuple[Blocks, tuple[str, ...]]
     try:
         doubts = _decode_file(text).conditions.doubts
         return blocks_of(_decode_content(text), relative_to), doubts
-    except (InvalidArgument, OverflowError, RecursionError, msgspec.DecodeError) as error:
+    except (ValueError, OverflowError, RecursionError) as error:
         raise InvalidArgument(f"{path}: {error}") from None
 
 

@@ -261,7 +261,10 @@ class Service(Generic[M]):
         try:
             if incoming.failure is not None:
                 raise incoming.failure  # noqa: TRY301 - answered like every other error
-            call = self._decode(incoming.body)
+            try:
+                call = self._decode(incoming.body)
+            except UnicodeDecodeError as error:  # of msgspec before 0.23
+                raise InvalidArgument(f"malformed message: {error}") from None
             if call.fd_count not in (None, len(incoming.fds)):
                 raise InvalidArgument(  # noqa: TRY301 - answered like every other error
                     f"{type(call).__name__} came with {len(incoming.fds)} file descriptors,"

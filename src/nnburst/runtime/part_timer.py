@@ -27,7 +27,7 @@ from nnburst.hal.environment import (
     OPENVINO_DEVICE,
     OPENVINO_THREADS,
 )
-from nnburst.hal.errors import GeneralFailure, InvalidArgument
+from nnburst.hal.errors import GeneralFailure
 from nnburst.hal.model import DTYPES, Model, Operand, is_extension, size_bytes
 from nnburst.hal.regular_file import read_regular_file
 from nnburst.hal.utils import believed_environment
@@ -284,7 +284,7 @@ class CostFile:
     def _read(self) -> dict[str, float]:
         """The figures in the file now; none if there is no file of this device, or it cannot be read."""
         if self._path is not None:
-            with contextlib.suppress(OSError, InvalidArgument, msgspec.DecodeError, RecursionError):
+            with contextlib.suppress(OSError, ValueError, RecursionError):
                 found = _decode(read_regular_file(self._path))
                 if (found.device, found.version, found.processor) == self._of:
                     return found.seconds

@@ -59,7 +59,7 @@ def read_chrome(data: bytes) -> Trace:
     """
     try:
         content = msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArgument(f"trace: the file is not JSON: {error}") from error
     found = content.get("traceEvents") if isinstance(content, dict) else content
     if not isinstance(found, list):

@@ -186,7 +186,16 @@ def test_progress_goes_up_to_the_end() -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", b'{"seconds": {"a": "b"}}', b'{"a": ' + b"[" * 100_000], ids=len
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"seconds": {"a": "b"}}',
+        b'{"device": "\xff"}',
+        b'{"a": ' + b"[" * 100_000,
+    ],
+    ids=len,
 )
 def test_file_that_cannot_be_read_is_measured_anew(tmp_path: Path, content: bytes) -> None:
     file = CostFile(tmp_path, "device", "1")

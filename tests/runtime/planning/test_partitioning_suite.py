@@ -62,9 +62,10 @@ def test_failed_case_ends_the_command_with_1(tmp_path: Path) -> None:
     assert len(run_partitioning(path, "^two", "ADD")) == 2
 
 
-def test_file_of_another_form_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"[]", b'{"cases": "\xff"}', b'{"cases": [{"name": "\xff"}]}'])
+def test_file_of_another_form_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "cases.json"
-    path.write_text("[]")
+    path.write_bytes(content)
     with pytest.raises(InvalidArgument, match="not a file of expected plans"):
         run_partitioning(path)
     with pytest.raises(InvalidArgument, match="not a file of expected plans"):

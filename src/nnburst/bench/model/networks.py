@@ -473,7 +473,7 @@ def read_list(path: Path) -> list[MeasuredNetwork]:
     """
     try:
         entries = _decode(path.read_bytes())
-    except msgspec.MsgspecError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidArgument(f"--list {path}: {error}") from None
     return [_workload(entry, path.parent) for entry in entries]
 

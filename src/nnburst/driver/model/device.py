@@ -154,7 +154,7 @@ def load_capabilities(
             found = _read(path, version_string)
         except FileNotFoundError:
             continue
-        except (InvalidArgument, msgspec.MsgspecError, OSError, RecursionError) as error:
+        except (ValueError, OSError, RecursionError) as error:
             log.warning("the capabilities in %s are ignored: %s", path, error)
             continue
         if found is not None:

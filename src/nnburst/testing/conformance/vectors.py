@@ -184,7 +184,7 @@ def read(path: Path) -> list[Vector]:
     content = read_regular_file(path)
     try:
         file = _DECODER.decode(gzip.decompress(content))
-    except (EOFError, gzip.BadGzipFile, msgspec.DecodeError, RecursionError, zlib.error) as error:
+    except (EOFError, gzip.BadGzipFile, RecursionError, ValueError, zlib.error) as error:
         raise InvalidArgument(f"{path}: not a vector file: {error}") from error
     if file.format != 1:
         raise InvalidArgument(f"{path}: vector format {file.format} is not known, expected 1")

@@ -125,7 +125,7 @@ def read_cases(path: Path) -> tuple[PartitioningCase, ...]:
     """
     try:
         return _decode(path.read_bytes()).cases
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InvalidArgument(f"{path}: not a file of expected plans: {error}") from error
 
 
