@@ -220,6 +220,28 @@ def test_outputs_of_unknown_shape_grow_or_are_refused() -> None:
         assert error.value.output_shapes[0].dimensions == (1, 3)
 
 
+@pytest.mark.parametrize("by_burst", [False, True])
+def test_output_that_was_larger_than_expected_once_is_computed_once_from_then_on(
+    *, by_burst: bool
+) -> None:
+    builder = ModelBuilder()
+    x, shape = builder.input(T, (1,)), builder.input(OperandType.TENSOR_INT32, (1,))
+    y = builder.output(T, (0,))
+    builder.operation(OperationType.TILE, [x, shape], [y])
+    device = ComputingDevice("tiler", only(OperationType.TILE))  # type: ignore[arg-type]
+    few, many = np.array([3], np.int32), np.array([100_000], np.int32)
+    with nnburst.compile(builder.build(), manager=Manager([device])) as compiled:
+        burst = compiled.open_burst()
+        execute = burst.execute if by_burst else compiled.execute
+        for count, computations in ((few, 1), (many, 2), (many, 1), (few, 1), (many, 1)):
+            before = device.executed
+            found = execute([np.ones(1, np.float32), count]).outputs[0]
+            assert found.tolist() == [1.0] * int(count[0])
+            assert found.base is None or found.base.nbytes <= 4 * found.nbytes
+            assert device.executed - before == computations
+        burst.close()
+
+
 def test_bad_arguments_are_refused_by_name() -> None:
     manager = two_devices()
     with pytest.raises(InvalidArgument, match="device: 'tpu' is unknown, known are adder"):

@@ -84,7 +84,10 @@ def execute_arrays(
     given = [None] * len(gives) if outputs is None else outputs
     check_count("outputs", given, gives)
     arguments = [_input(p, a) for p, a in zip(takes, inputs, strict=True)]
-    rooms = [_room(p, a) for p, a in zip(gives, given, strict=True)]
+    rooms = [
+        _room(parameter, array, executable.rooms.get(index, 0))
+        for index, (parameter, array) in enumerate(zip(gives, given, strict=True))
+    ]
     refuse_overlap(inputs, rooms)
     options = Options(measure, call.deadline_ns, is_final=True)
     while True:
@@ -98,7 +101,7 @@ def execute_arrays(
         if outcome.code == ResultCode.NO_ERROR:
             return _result(gives, given, rooms, outcome)
         is_short = outcome.code == ResultCode.OUTPUT_INSUFFICIENT_SIZE
-        if is_short and _grow(gives, given, rooms, outcome.output_shapes):
+        if is_short and _grow(gives, given, rooms, outcome.output_shapes, executable.rooms):
             continue
         raise outcome.error
 
@@ -158,12 +161,13 @@ def _input(parameter: Parameter, value: Array | None) -> Argument:
     return Argument(as_bytes(array), array.shape)
 
 
-def _room(parameter: Parameter, value: Array | None) -> Array:
+def _room(parameter: Parameter, value: Array | None, size: int = 0) -> Array:
+    """The given array, or a new one; of at least `size` bytes if the model does not declare its shape."""
     if value is not None:
         return parameter.check_output(value)
     if parameter.known:
         return np.empty(parameter.dimensions, parameter.dtype)
-    return np.empty(parameter.first_room // parameter.dtype.itemsize, parameter.dtype)
+    return np.empty(max(parameter.first_room, size) // parameter.dtype.itemsize, parameter.dtype)
 
 
 def as_bytes(array: Array) -> Array:
@@ -178,8 +182,9 @@ def _grow(
     given: Sequence[Array | None],
     rooms: list[Array],
     shapes: Sequence[OutputShape],
+    sizes: dict[int, int],
 ) -> bool:
-    """Allocate larger arrays for outputs that were too small; False if that cannot help."""
+    """Allocate larger arrays for outputs that were too small and note the sizes; False if it cannot help."""
     grown = False
     for index, (parameter, shape) in enumerate(zip(gives, shapes, strict=False)):
         if shape.is_sufficient:
@@ -188,6 +193,7 @@ def _grow(
         if given[index] is not None or more is None:
             return False
         rooms[index] = np.empty(-(-more // parameter.dtype.itemsize), parameter.dtype)
+        sizes[index] = max(sizes.get(index, 0), rooms[index].nbytes)
         grown = True
     return grown
 

@@ -185,6 +185,7 @@ class Executable:
         is_explicit: whether the compilation lists its devices.
         recorder: records each computation after its end.
         least_ns: least nanoseconds of an execution of NNAPI's objects so far; very large before the first.
+        rooms: bytes to offer for outputs of unknown size, by index, after they once did not fit.
         fell_back: whether the CPU has the whole model since planning failed (RT:P2).
         waits_for_drivers: whether a computation waits for a dead driver to be replaced, until its deadline;
             if not, the step fails at once.
@@ -228,6 +229,7 @@ class Executable:
         self.is_explicit: Final = is_explicit
         self.recorder: Final = recorder
         self.least_ns = UINT64_MAX
+        self.rooms: Final[dict[int, int]] = {}
         self.fell_back: Final = fell_back
         self.waits_for_drivers: Final = waits_for_drivers
         self._drivers_support: Final = drivers_support
