@@ -185,7 +185,7 @@ _WARM_UP: Final = 2
 #: Devices whose reported cost is at most this multiple of the least cost are tried on a whole model.
 _NEAR: Final = 2.0
 #: The first device keeps a model if its time is at most this multiple of the least time.
-_AS_GOOD: Final = 1.05
+_AS_GOOD: Final = 1.02
 
 
 def may_round_at_weights(model: Model) -> bool:
