@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.executor.base import Argument, Executor
+from nnburst.executor.onnxruntime.graph import CONSTANTS
 from nnburst.executor.onnxruntime.network import lower
 from nnburst.formats.onnx_model import read_model
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
@@ -97,6 +100,20 @@ def operators(model: Model) -> Counter[str]:
     written = lower(model, [])
     assert written is not None
     return Counter(node.op_type for node in read_model(written.content).graph.nodes)
+
+
+def optimised(model: Model, path: Path) -> Counter[str]:
+    """The operators that the engine makes of a lowered model, in this process; its own have a domain."""
+    ort, written = import_module("onnxruntime"), lower(model, [], normalizes=True)
+    assert written is not None
+    options, constants = ort.SessionOptions(), bytes(written.constants)
+    options.optimized_model_filepath = str(path)
+    options.log_severity_level = 3  # a graph for this processor alone is what is asked for
+    options.add_external_initializers_from_files_in_memory(
+        [CONSTANTS], [constants], [len(constants)]
+    )
+    ort.InferenceSession(written.content, options, ["CPUExecutionProvider"])
+    return Counter(f"{n.domain}:{n.op_type}" for n in import_module("onnx").load(path).graph.node)
 
 
 def computed(executor: Executor, model: Model, inputs: Sequence[Array]) -> list[Array]:

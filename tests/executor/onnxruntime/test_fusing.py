@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import repeat
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 pytest.importorskip("onnxruntime", reason="the executor's engine")
+pytest.importorskip("onnx", reason="reads what the engine has made of a graph")
 
 import nnburst
-from executor.onnxruntime.networks import Chain, computed
+from executor.onnxruntime.networks import Chain, computed, optimised
 from executor.onnxruntime.networks import operators as operators_of
 from importer.onnx.graphs import Array, model, node, normal, value
 from nnburst.executor.built_in import onnxruntime, reference
@@ -39,7 +41,7 @@ def test_the_error_function_is_one_operator() -> None:
     agree(network, 1e-6)
 
 
-def test_a_gelu_in_parts_is_what_the_engine_fuses() -> None:
+def test_a_gelu_is_one_operator_of_the_engine_whole_or_in_parts(tmp_path: Path) -> None:
     half, root = np.array(0.5, np.float32), np.array(np.sqrt(2), np.float32)
     nodes = [
         node("Div", "x root", "a"),
@@ -48,9 +50,26 @@ def test_a_gelu_in_parts_is_what_the_engine_fuses() -> None:
         node("Mul", "x c", "d"),
         node("Mul", "d half", "y"),
     ]
-    network = imported(nodes, {"half": half, "root": root, "one": np.array(1, np.float32)})
-    assert operators_of(network) == {"Div": 1, "Erf": 1, "Add": 1, "Mul": 2}
-    agree(network, 5e-6)
+    in_parts = imported(nodes, {"half": half, "root": root, "one": np.array(1, np.float32)})
+    for network in (in_parts, imported([node("Gelu", "x", "y")])):
+        assert optimised(network, tmp_path / "made.onnx") == {"com.microsoft:Gelu": 1}
+        agree(network, 5e-6)
+
+
+def layer_normalization() -> Model:
+    numbers = {"g": np.linspace(0.5, 2, 5, dtype=np.float32), "b": np.arange(5, dtype=np.float32)}
+    return imported([node("LayerNormalization", "x g b", "y")], numbers)
+
+
+def test_a_layer_normalization_is_one_operator_of_the_engine(tmp_path: Path) -> None:
+    found = optimised(layer_normalization(), tmp_path / "made.onnx")
+    assert found == {":LayerNormalization": 1}
+
+
+def test_a_layer_normalization_is_as_exact_for_numbers_with_a_large_mean() -> None:
+    network, x = layer_normalization(), 1000 + normal(4, 5)
+    (found,), (wanted,) = (computed(e, network, [x]) for e in (onnxruntime(), reference()))
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-3)
 
 
 def written(graph: OnnxGraph, pattern: Any, names: Iterator[str]) -> str:
@@ -63,13 +82,14 @@ def written(graph: OnnxGraph, pattern: Any, names: Iterator[str]) -> str:
     return graph.node(kind, [written(graph, part, names) for part in parts])[0]
 
 
-def test_an_error_function_has_the_same_x_in_all_places() -> None:
-    graph = OnnxGraph()
-    assert error_function_of(graph, written(graph, _ERF, repeat("x"))) == "x"
-    places = _count(_ERF)
+@pytest.mark.parametrize("normalizes", [False, True])
+def test_an_error_function_has_the_same_x_in_all_places(*, normalizes: bool) -> None:
+    graph, pattern = OnnxGraph(normalizes=normalizes), _ERF[normalizes]
+    assert error_function_of(graph, written(graph, pattern, repeat("x"))) == "x"
+    places = _count(pattern)
     for other in range(places):
         names = iter(["z" if at == other else "x" for at in range(places)])
-        assert error_function_of(graph, written(graph, _ERF, names)) is None
+        assert error_function_of(graph, written(graph, pattern, names)) is None
 
 
 def _count(pattern: Any) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from importlib import import_module
 from pathlib import Path
 
@@ -14,11 +13,18 @@ from hypothesis import strategies as st
 pytest.importorskip("onnxruntime", reason="the executor's engine")
 pytest.importorskip("onnx", reason="reads what the engine has made of a graph")
 
-from executor.onnxruntime.networks import F32, I32, Array, Chain, computed, operators
+from executor.onnxruntime.networks import (
+    F32,
+    I32,
+    Array,
+    Chain,
+    computed,
+    operators,
+    optimised,
+)
 from nnburst.executor.built_in import onnxruntime, reference
 from nnburst.executor.graph.tensor import TensorType
 from nnburst.executor.onnxruntime.graph import CONSTANTS, OnnxGraph, StoredValue
-from nnburst.executor.onnxruntime.network import lower
 from nnburst.hal.enums import OperationType
 from nnburst.hal.model import Model
 
@@ -101,20 +107,6 @@ def test_channels_that_are_shuffled_move_once() -> None:
     chain.transpose(0, 3, 1, 2, last=True)
     assert operators(chain.build())["Transpose"] == 1
     same_as_the_reference(chain.build())
-
-
-def optimised(model: Model, path: Path) -> Counter[str]:
-    """The operators that the engine makes of a lowered model, in this process; its own have a domain."""
-    ort, written = import_module("onnxruntime"), lower(model, [])
-    assert written is not None
-    options, constants = ort.SessionOptions(), bytes(written.constants)
-    options.optimized_model_filepath = str(path)
-    options.log_severity_level = 3  # a graph for this processor alone is what is asked for
-    options.add_external_initializers_from_files_in_memory(
-        [CONSTANTS], [constants], [len(constants)]
-    )
-    ort.InferenceSession(written.content, options, ["CPUExecutionProvider"])
-    return Counter(f"{n.domain}:{n.op_type}" for n in import_module("onnx").load(path).graph.node)
 
 
 def test_the_engine_makes_blocked_convolutions_with_their_activations_of_it(

@@ -526,7 +526,9 @@ class OnnxRuntimeExecutor(Executor):
         if graph is not None:
             check_content(graph.content, graph.files.keys())
             return self._prepared(model, graph, options)
-        written = lower(model, pools, by_cpu=self._provider is None)
+        by_cpu = self._provider is None
+        normalizes = by_cpu and library().normalizes
+        written = lower(model, pools, by_cpu=by_cpu, normalizes=normalizes)
         if written is None:
             return self._rest.prepare(model, pools, options)
         try:

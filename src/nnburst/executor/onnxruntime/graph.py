@@ -125,13 +125,15 @@ class OnnxGraph:
     Attributes:
         by_cpu: whether the engine's CPU kernels run it, some of which read NHWC images, too.
         whole: whether the file has all constants, even large ones.
+        normalizes: whether the engine may fuse the operators of a normalisation; see `Library`.
         scaled: names of an image and of its factors for each channel, by the name of their product.
     """
 
-    def __init__(self, by_cpu: bool = True, whole: bool = False) -> None:
+    def __init__(self, by_cpu: bool = True, whole: bool = False, normalizes: bool = False) -> None:
         """Start empty; see the attributes."""
         self.by_cpu = by_cpu
         self.whole = whole
+        self.normalizes = normalizes
         self.scaled: dict[str, tuple[str, str]] = {}
         self._nodes: list[GraphNode] = []
         self._producers: dict[str, GraphNode] = {}
@@ -244,6 +246,20 @@ class OnnxGraph:
         """Flatten a constant to one axis; its name."""
         extents = self._constants[name].extents
         return self._with_extents(name, extents, (math.prod(extents),))
+
+    def narrowed(self, name: str) -> str:
+        """A constant in the form in which the engine fuses the operator that reads it; else `name`.
+
+        A single element has no axes; with `normalizes`, no constant has leading axes of extent 1.
+        """
+        known = self._constants.get(name)
+        if known is None or known.extents[:1] != (1,):
+            return name
+        extents = known.extents
+        first = next((at for at, extent in enumerate(extents) if extent != 1), len(extents))
+        if first < len(extents) and not self.normalizes:
+            return name
+        return self._with_extents(name, extents, extents[first:])
 
     def node(
         self, kind: str, inputs: Sequence[str], outputs: int = 1, **attributes: Attribute

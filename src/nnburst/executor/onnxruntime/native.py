@@ -58,6 +58,15 @@ class Library:
     version: str
     providers: tuple[str, ...]
 
+    @property
+    def normalizes(self) -> bool:
+        """Whether LayerNormalization on the CPU is as exact as the operations that it stands for.
+
+        Before 1.30 it squares numbers before it subtracts their mean, and is off by 10 for a mean of 1,000.
+        """
+        major, minor = self.version.split(".")[:2]
+        return (int(major), int(minor)) >= (1, 30)
+
 
 @functools.cache
 def library() -> Library:

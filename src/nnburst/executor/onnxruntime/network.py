@@ -68,6 +68,7 @@ def lower(
     *,
     by_cpu: bool = True,
     whole: bool = False,
+    normalizes: bool = False,
     reals: bool = False,
 ) -> WrittenGraph | None:
     """Lower a validated model to an ONNX graph; None if an operation cannot be lowered.
@@ -77,10 +78,12 @@ def lower(
         pools: bytes of its pools.
         by_cpu: see `OnnxGraph`.
         whole: see `OnnxGraph`.
+        normalizes: see `OnnxGraph`.
         reals: see `survey`.
     """
+    writer = OnnxGraph(by_cpu, whole, normalizes)
     try:
-        translation = _OnnxTranslation(model, pools, OnnxGraph(by_cpu, whole), reals=reals)
+        translation = _OnnxTranslation(model, pools, writer, reals=reals)
         if all(translation.step(n) for n in range(len(translation.graph.steps))):
             return translation.finish()
     except (NnburstError, *REFUSALS) as error:

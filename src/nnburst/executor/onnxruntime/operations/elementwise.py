@@ -26,24 +26,28 @@ def _limited(x: _Pattern, low: float, high: float) -> _Pattern:
     return ("Min", ("Max", x, low), high)
 
 
-def _error_function() -> _Pattern:
+def _error_function(square: _Pattern) -> _Pattern:
     """The importer's error function: 1 - (a1 t + … + a5 t^5) exp(-x²), t = 1 / (1 + p |x|), with x's sign."""
     t = ("Div", 1.0, ("Add", ("Mul", ("Abs", "x"), 0.3275911), 1.0))
     total: _Pattern = ("Mul", t, 1.061405429)
     for factor in (-1.453152027, 1.421413741, -0.284496736, 0.254829592):
         total = ("Mul", ("Add", total, factor), t)
-    decay = ("Exp", ("Neg", ("Mul", "x", "x")))
+    decay = ("Exp", ("Neg", square))
     huge = 3e38
     sign = _limited(("Mul", ("Mul", _limited("x", -1.0, 1.0), huge), huge), -1.0, 1.0)
     return ("Mul", ("Sub", 1.0, ("Mul", total, decay)), sign)
 
 
-_ERF: Final = _error_function()
+#: By whether squares are written as powers.
+_ERF: Final = {
+    False: _error_function(("Mul", "x", "x")),
+    True: _error_function(("Pow", "x", 2.0)),
+}
 
 
 def error_function_of(graph: OnnxGraph, name: str) -> str | None:
     """The tensor whose error function `name` is, written as several operators; None if it is not one."""
-    return _matches(graph, name, _ERF, "")
+    return _matches(graph, name, _ERF[graph.normalizes], "")
 
 
 def hard_sigmoid_of(graph: OnnxGraph, name: str) -> tuple[str, float, float] | None:
@@ -135,6 +139,12 @@ def arithmetic(op: OnnxLowering) -> StoredValue:
     require(kind is not OperationType.DIV or op.result().type is _FLOAT, "DIV of INT32")
     x, y = op.value("input0"), op.value("input1")
     names, order = op.together(x, y)
+    is_square = kind is OperationType.MUL and names[0] == names[1] and op.result().type is _FLOAT
+    if is_square and op.graph.normalizes:
+        # The engine finds a normalisation by its Pow; it computes this one as a product in any case.
+        return op.activated(op.emit("Pow", [names[0], op.graph.real(2.0)], op.result(), order))
+    if not (op.graph.is_constant(x) and op.graph.is_constant(y)):
+        names = [op.graph.narrowed(name) for name in names]
     out = op.emit(_ARITHMETIC[kind], names, op.result(), order)
     if kind is OperationType.MUL:
         out = _product(op, out, _by_channel(op, (x, y), names, order))

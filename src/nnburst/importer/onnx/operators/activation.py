@@ -238,8 +238,8 @@ def _gelu(node: Node) -> None:
         inner = mul(node, add(node, x, mul(node, cubed, 0.044715)), math.sqrt(2 / math.pi))
         weight = unary(node, _O.TANH, inner)
     else:
-        weight = erf(node, mul(node, x, math.sqrt(0.5)))
-    node.put(mul(node, mul(node, x, 0.5), add(node, weight, 1.0)))
+        weight = erf(node, div(node, x, filled(math.sqrt(2.0), x)))
+    node.put(mul(node, mul(node, x, add(node, weight, 1.0)), 0.5))
 
 
 @operator("Sign")
