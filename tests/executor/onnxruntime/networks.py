@@ -13,7 +13,6 @@ import numpy as np
 
 from nnburst.client.prepared_model import PreparedModel
 from nnburst.executor.base import Argument, Executor
-from nnburst.executor.onnxruntime.graph import CONSTANTS
 from nnburst.executor.onnxruntime.network import lower
 from nnburst.formats.onnx_model import read_model
 from nnburst.hal.enums import ErrorStatus, OperandType, OperationType
@@ -104,14 +103,11 @@ def operators(model: Model) -> Counter[str]:
 
 def optimised(model: Model, path: Path) -> Counter[str]:
     """The operators that the engine makes of a lowered model, in this process; its own have a domain."""
-    ort, written = import_module("onnxruntime"), lower(model, [], normalizes=True)
+    ort, written = import_module("onnxruntime"), lower(model, [], whole=True, normalizes=True)
     assert written is not None
-    options, constants = ort.SessionOptions(), bytes(written.constants)
+    options = ort.SessionOptions()
     options.optimized_model_filepath = str(path)
     options.log_severity_level = 3  # a graph for this processor alone is what is asked for
-    options.add_external_initializers_from_files_in_memory(
-        [CONSTANTS], [constants], [len(constants)]
-    )
     ort.InferenceSession(written.content, options, ["CPUExecutionProvider"])
     return Counter(f"{n.domain}:{n.op_type}" for n in import_module("onnx").load(path).graph.node)
 
