@@ -281,6 +281,7 @@ def test_ctrl_c_ends_top_in_one_line_with_130(tmp_path: Path) -> None:
         def do_GET(self) -> None:
             self.send_response(200)
             self.end_headers()
+            self.wfile.write(b"# TYPE nnburst_clients gauge\nnnburst_clients 0\n")
             asked.set()
 
         def log_message(self, *_words: object) -> None:

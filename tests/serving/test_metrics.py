@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -163,11 +164,52 @@ def test_address_without_metrics_is_named() -> None:
         read("127.0.0.1:1")
 
 
+@pytest.mark.parametrize("address", ["a b:9100", "127.0.0.1:x"])
+def test_text_that_is_no_address_is_named(address: str) -> None:
+    with pytest.raises(DeviceUnavailable, match=f"address: {address} has no metrics"):
+        read(address)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"\0\0\x12\4\0",  # of gRPC's port
+        b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc",
+        b"HTTP/1.1 200 OK\r\n\r\n<html></html>",
+        b"HTTP/1.1 200 OK\r\n\r\n# TYPE python_info gauge\npython_info 1.0\n",
+    ],
+)
+def test_address_of_another_server_is_refused(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+
+        def serve() -> None:
+            with server.accept()[0] as connection:
+                connection.recv(4096)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(DeviceUnavailable, match=f"address: {address} has no metrics"):
+            read(address)
+        thread.join()
+
+
 def test_row_has_what_happened_between_two_looks() -> None:
     before = {"nnburst_requests_total OK": 5.0, "nnburst_requests_total INTERNAL": 1.0}
     now = {"nnburst_requests_total OK": 8.0, "nnburst_requests_total INTERNAL": 1.0}
     assert row("m", before, now)["succeeded"] == 3
     assert row("m", before, now)["failed"] == {}
+
+
+def test_row_of_a_service_that_was_started_again_has_its_counts_since_then() -> None:
+    series = (
+        "nnburst_requests_total OK",
+        *(f"nnburst_total_seconds_bucket {end}" for end in ("0.1", "+Inf")),
+    )
+    found = row("m", dict.fromkeys(series, 1000.0), dict.fromkeys(series, 3.0))
+    assert found["succeeded"] == 3
+    assert found["p50_ms"] == 100
 
 
 def test_quantile_is_the_end_of_its_bucket() -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import http.client
 import math
 import time
-import urllib.error
 import urllib.request
 from collections import defaultdict
 from contextlib import nullcontext
@@ -67,7 +67,7 @@ def read(address: str) -> Counts:
     """Read the metrics once.
 
     Raises:
-        DeviceUnavailable: no service offers metrics at this address.
+        DeviceUnavailable: no service of nnburst offers metrics at this address.
         NnburstError: the extra is not installed.
     """
     try:
@@ -76,11 +76,14 @@ def read(address: str) -> Counts:
         raise NnburstError("top needs the extra metrics: pip install 'nnburst[metrics]'") from None
     try:
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
-            text = answer.read().decode()
-    except (OSError, urllib.error.URLError, ValueError) as error:
+            families = [*text_string_to_metric_families(answer.read().decode())]
+    except (OSError, http.client.HTTPException, ValueError) as error:
         raise DeviceUnavailable(f"address: {address} has no metrics: {error}") from None
+    own = [family for family in families if family.name.startswith("nnburst_")]
+    if not own:
+        raise DeviceUnavailable(f"address: {address} has no metrics of nnburst")
     found: Counts = defaultdict(dict)
-    for family in text_string_to_metric_families(text):
+    for family in own:
         for sample in family.samples:
             label = sample.labels.get("status") or sample.labels.get("le") or ""
             found[sample.labels.get("model", "")][f"{sample.name} {label}".strip()] = sample.value
@@ -88,7 +91,12 @@ def read(address: str) -> Counts:
 
 
 def row(model: str, before: dict[str, float], now: dict[str, float]) -> dict[str, Any]:
-    """The figures of a model from one reading of the metrics to the next."""
+    """The figures of a model from one reading of the metrics to the next.
+
+    A service that was started again counts from 0: its counts are all since then.
+    """
+    if any(now.get(name, 0.0) < count for name, count in before.items() if _is_counted(name)):
+        before = {}
     since = {name: value - before.get(name, 0.0) for name, value in now.items()}
     requests = _by_status(since, "nnburst_requests_total")
     succeeded = requests.pop("OK", 0.0)
@@ -110,6 +118,11 @@ def row(model: str, before: dict[str, float], now: dict[str, float]) -> dict[str
         "device_p50_ms": quantile(since, 0.5, "device"),
         "driver_p99_ms": quantile(since, 0.99, "driver"),
     }
+
+
+def _is_counted(name: str) -> bool:
+    """Whether the figure only grows while a service lives."""
+    return name.partition(" ")[0].endswith(("_total", "_bucket"))
 
 
 def _by_status(since: dict[str, float], series: str) -> dict[str, float]:
