@@ -42,6 +42,19 @@ def test_clients_that_find_no_service_are_an_error(
     assert "no driver serves" in capfd.readouterr().err
 
 
+def test_file_that_is_no_network_is_refused_before_clients_start(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra 'litert')")
+    wrong, missing = tmp_path / "wrong.tflite", tmp_path / "missing.tflite"
+    wrong.write_bytes(bytes(100))
+    assert main(["bench", "clients", "--clients", "1", "--network", str(wrong)]) == 1
+    assert f"nnburst: {wrong}: not an intact .tflite file" in (shown := capfd.readouterr().err)
+    assert main(["bench", "clients", "--clients", "1", "--network", str(missing)]) == 1
+    assert f"nnburst: {missing}: No such file" in (shown := shown + capfd.readouterr().err)
+    assert "Traceback" not in shown
+
+
 @pytest.mark.parametrize("counts", ["0", "", "4,x", "257"])
 def test_senseless_numbers_of_clients_are_refused(counts: str) -> None:
     with pytest.raises(SystemExit):

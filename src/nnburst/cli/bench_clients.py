@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import nnburst
 from nnburst.cli.options import Subparsers, above_zero, at_least_one
 from nnburst.cli.output import (
     add_json_option,
@@ -86,6 +87,8 @@ def run(args: argparse.Namespace) -> int:
     if args.network is not None and find_spec("ai_edge_litert") is None:
         print("bench clients --network needs ai-edge-litert: pip install 'nnburst[litert]'")
         return 1
+    if args.network is not None:
+        nnburst.load(args.network)  # what is no network is refused before the first process starts
     with text_for_people(args.json):
         found = _measure_all(args)
         _print(found)
