@@ -44,6 +44,11 @@ def test_every_contestant_computes_the_same_and_is_timed(tmp_path: Path) -> None
         assert all(case["median_ns"] > 0 for case in network_found["cases"])
 
 
+def test_whole_graphs_without_a_file_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "network", "--as-graph"]) == 1
+    assert "networks: none is given, expected .onnx files" in capsys.readouterr().err
+
+
 def half_network(folder: Path) -> Path:
     """A network of 2 operators with an open extent and a number of its own."""
     made = model(

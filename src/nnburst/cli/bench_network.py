@@ -30,7 +30,7 @@ from nnburst.cli.output import (
     text_for_people,
     write_json,
 )
-from nnburst.hal.errors import NnburstError
+from nnburst.hal.errors import InvalidArgument, NnburstError
 from nnburst.hal.regular_file import read_regular_file
 
 if TYPE_CHECKING:
@@ -55,7 +55,10 @@ def prepare_parser(subparsers: Subparsers) -> None:
         "network", help="networks beside LiteRT and onnxruntime in process", description=__doc__
     )
     parser.add_argument(
-        "networks", nargs="*", type=Path, help=".tflite and .onnx files; one ADD is always run"
+        "networks",
+        nargs="*",
+        type=Path,
+        help=".tflite and .onnx files; one ADD is always run, but not with --as-graph",
     )
     add_network_options(parser)
     parser.add_argument(
@@ -66,6 +69,8 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure the networks, print the tables, and write the JSON."""
+    if args.as_graph and not args.networks:
+        raise InvalidArgument("networks: none is given, expected .onnx files with --as-graph")
     package, extra = _ENGINES[bool(args.as_graph)]
     if find_spec(package) is None:
         print(f"bench network needs {package}: pip install 'nnburst[{extra}]'")
