@@ -254,14 +254,28 @@ def test_layers_name_the_first_operation_that_differs(
     )
 
 
+@pytest.mark.parametrize(
+    "option", ["--relaxed", "--baseline=x", "--expect=ratio=2", "--csv=x.csv", "--html=x.html"]
+)
+def test_options_of_measurements_are_refused_with_layers(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["bench", "model", str(classifier(tmp_path)), "--layers", option]
+    assert main(words) == 1
+    assert f"{option.partition('=')[0]}: given with --layers" in capsys.readouterr().err
+
+
 def test_nothing_to_measure_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "model"]) == 1
     assert "MODEL: none is given" in capsys.readouterr().err
 
 
-def test_an_expectation_without_a_key_is_wrong_usage(tmp_path: Path) -> None:
+@pytest.mark.parametrize("expectation", ["fast=1", "ratio=fast", "ratio=nan"])
+def test_an_expectation_without_a_key_and_a_number_is_wrong_usage(
+    expectation: str, tmp_path: Path
+) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["bench", "model", str(tmp_path), "--expect", "fast=1"])
+        main(["bench", "model", str(tmp_path), "--expect", expectation])
     assert ended.value.code == 2
 
 

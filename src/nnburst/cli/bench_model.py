@@ -12,6 +12,7 @@ names the first operation that differs.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import platform
 import webbrowser
@@ -361,13 +362,18 @@ def _expectation(text: str) -> tuple[str, float]:
     if key not in ("top1", "largest", "ratio"):
         raise argparse.ArgumentTypeError(f"{text!r}, expected top1=, largest= or ratio=")
     try:
-        return key, float(value)
+        bound = float(value)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}, expected a number behind =") from None
+        bound = math.nan
+    if math.isnan(bound):
+        raise argparse.ArgumentTypeError(f"{text!r}, expected a number behind =")
+    return key, bound
 
 
 def _check(args: argparse.Namespace, cores: list[int]) -> None:
     """Refuse options that cannot work, before any work is done."""
+    if args.layers:
+        _refuse_beside_layers(args)
     if args.open and args.html is None:
         raise InvalidArgument("--open needs --html FILE: the page that is opened")
     if args.html is not None and find_spec("matplotlib") is None:
@@ -380,6 +386,20 @@ def _check(args: argparse.Namespace, cores: list[int]) -> None:
         raise InvalidArgument("MODEL: none is given, expected one, --list or --workload")
     if len(cores) < 2:
         raise DeviceUnavailable("bench model needs two cores: one for each side")
+
+
+def _refuse_beside_layers(args: argparse.Namespace) -> None:
+    """Refuse the options of measurements, since `--layers` measures nothing."""
+    given = {
+        "--relaxed": args.relaxed,
+        "--baseline": args.baseline is not None,
+        "--expect": bool(args.expect),
+        "--csv": args.csv is not None,
+        "--html": args.html is not None,
+    }
+    for option, is_given in given.items():
+        if is_given:
+            raise InvalidArgument(f"{option}: given with --layers, expected only without")
 
 
 def _about(args: argparse.Namespace, here: int, there: int) -> dict[str, Any]:
