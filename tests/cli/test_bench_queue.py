@@ -29,6 +29,24 @@ def test_parts_are_measured_and_written(
     assert "written a second" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("plot", ["x.foo", "x", "missing/x.svg"])
+@pytest.mark.parametrize("command", ["queue", "burst"])
+def test_picture_that_cannot_be_drawn_is_wrong_usage(
+    command: str, plot: str, tmp_path: Path
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", command, "--rounds", "1", "--plot", str(tmp_path / plot)])
+    assert ended.value.code == 2
+
+
+def test_picture_of_pairs_that_are_not_measured_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["bench", "queue", "--only", "sizes", "--plot", str(tmp_path / "x.svg")]
+    assert main(words) == 1
+    assert "pairs are not measured" in capsys.readouterr().err
+
+
 def test_peer_that_waits_for_messages_is_ended_with_the_benchmark() -> None:
     peer = PairPeer(max(os.sched_getaffinity(0)))
     peer.begin("queue_bound", 10)

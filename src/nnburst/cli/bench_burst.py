@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nnburst.cli.options import Subparsers, at_least_one
 from nnburst.cli.output import (
     add_json_option,
     microseconds,
+    picture_file,
     progress,
     table,
     text_for_people,
@@ -52,7 +52,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--no-periodic", action="store_true", help="leave the periodic callers out")
     parser.add_argument(
-        "--plot", type=Path, metavar="FILE", help="draw the distributions (svg, png)"
+        "--plot", type=picture_file, metavar="FILE", help="draw the distributions (svg, png, pdf)"
     )
     add_json_option(parser)
 

@@ -19,18 +19,19 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nnburst.cli.options import Subparsers, at_least_one
 from nnburst.cli.output import (
     add_json_option,
     microseconds,
+    picture_file,
     progress,
     table,
     text_for_people,
     write_json,
 )
+from nnburst.hal.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from nnburst.bench.cases import Contestant
@@ -75,7 +76,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
         help="how long each period is measured (default: 5)",
     )
     parser.add_argument(
-        "--plot", type=Path, metavar="FILE", help="draw the distributions (svg, png)"
+        "--plot", type=picture_file, metavar="FILE", help="draw the distributions (svg, png, pdf)"
     )
     add_json_option(parser)
 
@@ -86,6 +87,10 @@ def run(args: argparse.Namespace) -> int:
     if len(cores) < 2:
         print("bench queue needs two cores: one for each program")
         return 1
+    if args.plot is not None and "pairs" not in args.only:
+        raise InvalidArgument(
+            f"--plot: {args.plot}, but pairs are not measured, expected them in --only"
+        )
     if args.plot is not None and find_spec("matplotlib") is None:
         print("--plot needs matplotlib: pip install 'nnburst[cli]'")
         return 1

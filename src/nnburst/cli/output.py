@@ -25,6 +25,8 @@ from nnburst.hal.errors import InvalidArgument
 
 Cells = Sequence[object]
 
+#: Suffixes of pictures.
+_PICTURES: Final = (".svg", ".png", ".pdf")
 #: Width that tables keep to if the output is not a terminal.
 _COLUMNS: Final = 80
 #: Least width to which a column of words is narrowed.
@@ -55,6 +57,14 @@ def writable_file(text: str) -> Path:
     target = path if path.exists() else path.parent
     if path.is_dir() or not os.access(target, os.W_OK):
         raise argparse.ArgumentTypeError(f"cannot write {text}")
+    return path
+
+
+def picture_file(text: str) -> Path:
+    """Parse the path of a picture that matplotlib draws (type of an option), as `writable_file` does."""
+    path = writable_file(text)
+    if path.suffix not in _PICTURES:
+        raise argparse.ArgumentTypeError(f"{text!r}, expected a name in {', '.join(_PICTURES)}")
     return path
 
 
