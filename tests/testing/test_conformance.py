@@ -247,6 +247,15 @@ def test_options_that_vector_files_have_no_use_for_are_refused(
     assert f"{option}: given with vector files" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("via", ["plans", "plans-burst"])
+def test_plans_over_one_device_are_refused(
+    via: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    write(tmp_path / "relu.json.gz", relu())
+    assert main(["conformance", str(tmp_path), "--device", "reference", "--via", via]) == 1
+    assert f"--via {via}: given with --device" in capsys.readouterr().err
+
+
 def test_command_uses_several_processes(tmp_path: Path) -> None:
     for number in range(3):
         vector = msgspec.structs.replace(relu(("run",)), name=f"relu_{number}")

@@ -246,7 +246,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--via",
         choices=("local", "execute", "burst", "plans", "plans-burst"),
-        help="how vectors reach it (default: burst with --device, else local)",
+        help="how vectors reach it (default: burst with --device, which takes no plans, else local)",
     )
     parser.add_argument(
         "--suite",
@@ -346,7 +346,12 @@ def _run(
     if args.device is None or selection.via == "local":
         yield from run_files(files, selection, args.jobs)
         return
-    kind = {"execute": ExecuteRunner, "burst": BurstRunner}[selection.via]
+    kinds = {"execute": ExecuteRunner, "burst": BurstRunner}
+    if selection.via not in kinds:
+        raise InvalidArgument(
+            f"--via {selection.via}: given with --device, expected execute or burst"
+        )
+    kind = kinds[selection.via]
     with DriverUnderTest.start(args.device, [Path.cwd()]) as driver:
         runner = kind.over(connect(driver.address))
         try:
