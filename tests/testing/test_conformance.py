@@ -256,6 +256,16 @@ def test_plans_over_one_device_are_refused(
     assert f"--via {via}: given with --device" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "words", [["--via", "burst"], ["--suite", "run"], ["--exact"], ["--jobs", "2"]]
+)
+def test_options_of_vector_files_are_refused_without_any(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["conformance", "--device", "reference", "--operation", "ADD", *words]) == 1
+    assert f"{words[0]}: given without vector files" in capsys.readouterr().err
+
+
 def test_command_uses_several_processes(tmp_path: Path) -> None:
     for number in range(3):
         vector = msgspec.structs.replace(relu(("run",)), name=f"relu_{number}")

@@ -43,6 +43,7 @@ from nnburst.testing.report import SKIPPED, Report, coverage, write
 
 _SHOWN: Final = 40
 _PROFILE: Final = "basic"
+_ALL: Final = "all"
 
 
 def add_driver_options(parser: argparse.ArgumentParser) -> None:
@@ -95,6 +96,25 @@ def refuse_driver_options(args: argparse.Namespace) -> None:
     for option, is_given in given.items():
         if is_given:
             raise InvalidArgument(f"{option}: given with vector files, expected only without")
+
+
+def refuse_vector_options(args: argparse.Namespace) -> None:
+    """Refuse options that a run without vector files does not take.
+
+    Raises:
+        InvalidArgument: an option was given that is valid only with vector files.
+    """
+    given = {
+        "--via": args.via is not None,
+        "--suite": args.suite != _ALL,
+        "--exact": args.exact,
+        "--jobs": args.jobs > 1,
+    }
+    for option, is_given in given.items():
+        if is_given:
+            raise InvalidArgument(
+                f"{option}: given without vector files, expected only with DIR or --shipped"
+            )
 
 
 def try_driver(args: argparse.Namespace) -> int:
@@ -250,8 +270,8 @@ def prepare_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument(
         "--suite",
-        default="all",
-        choices=(*SUITES, PARTITIONING, "all"),
+        default=_ALL,
+        choices=(*SUITES, PARTITIONING, _ALL),
         metavar="SUITE",
         help=f"vectors: only this kind, of {', '.join((*SUITES, PARTITIONING))} (default: all)",
     )
@@ -266,10 +286,14 @@ def prepare_parser(subparsers: Subparsers) -> None:
         help="only tests with this operation: ADD",
     )
     parser.add_argument(
-        "--exact", action="store_true", help="integers must be equal, without a tolerance"
+        "--exact", action="store_true", help="vectors: integers must be equal, without a tolerance"
     )
     parser.add_argument(
-        "--jobs", type=at_least_one, default=1, metavar="N", help="processes at once (default: 1)"
+        "--jobs",
+        type=at_least_one,
+        default=1,
+        metavar="N",
+        help="processes at once that run vectors, except through a driver (default: 1)",
     )
     parser.add_argument(
         "--dump",
@@ -296,6 +320,7 @@ def run(args: argparse.Namespace) -> int:
     if args.shipped:
         args.directories.append(SHIPPED / "vectors")
     if not args.directories:
+        refuse_vector_options(args)
         return try_driver(args)
     refuse_driver_options(args)
     started = time.monotonic()
@@ -326,7 +351,7 @@ def _vectors(args: argparse.Namespace) -> Iterator[list[CaseResult]]:
     selection = Selection(
         executor=args.device or args.executor,
         via=args.via or ("burst" if args.device else "local"),
-        suites=SUITES if args.suite == "all" else (args.suite,),
+        suites=SUITES if args.suite == _ALL else (args.suite,),
         filter=args.filter,
         operation=args.operation,
         exact=args.exact,
