@@ -234,6 +234,15 @@ def test_command_reports_json_and_status(
     }
     assert "1 passed, 0 failed, 1 skipped" in capsys.readouterr().out
     assert main([*words, "--filter", "nothing"]) == 1
+    assert "nothing was run: --filter" in capsys.readouterr().out
+
+
+def test_run_in_which_every_test_is_skipped_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "relu.json.gz", relu(("device_memory",)))
+    assert main(["conformance", str(tmp_path)]) == 1
+    assert "0 passed, 0 failed, 1 skipped" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -316,7 +316,7 @@ def _operation(text: str) -> str:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the tests; 0 only if nothing failed and something ran."""
+    """Run the tests; 0 only if nothing failed and something passed."""
     if args.shipped:
         args.directories.append(SHIPPED / "vectors")
     if not args.directories:
@@ -335,10 +335,12 @@ def run(args: argparse.Namespace) -> int:
         _report(results, time.monotonic() - started)
         if is_unfinished:
             print("unfinished: it was stopped")
+        elif not results:
+            print("nothing was run: --filter, --operation and --suite leave no test")
     write_json(args.json, {**_summary(results), "unfinished": is_unfinished})
     if is_unfinished:
         return _stopped(signals)
-    return 0 if results and not any(r.outcome == "failed" for r in results) else 1
+    return 0 if _count(results, "passed") and not _count(results, "failed") else 1
 
 
 def _plans(args: argparse.Namespace) -> Iterator[list[CaseResult]]:

@@ -195,7 +195,8 @@ class Report(msgspec.Struct, frozen=True):
         if self.unfinished:
             wrong.append(f"unfinished: {self.unfinished}")
         elif not self.tried and not self._passed_without_cases:
-            wrong.append("nothing was tried: the driver supports no case")
+            why = "the driver supports no case" if self.triples else "no case was chosen"
+            wrong.append(f"nothing was tried: {why}")
         return wrong
 
     @property
