@@ -24,6 +24,12 @@ from nnburst.cli.options import above_zero, at_least_one, cores, not_negative, z
         (["conformance", ".", "--jobs", "many"], "'many', expected a number of 1 or more"),
         (["conformance", ".", "--operation", "relu"], "'relu', expected the name of an operation"),
         (["conformance", "--operation", "NOSUCH"], "'NOSUCH', expected the name of an operation"),
+        (
+            ["conformance", "--operation", "ADD", "--report", "/dev/null/x"],
+            "cannot write /dev/null/x",
+        ),
+        (["conformance", ".", "--dump", "/dev/null"], "cannot write /dev/null"),
+        (["fuzz", "graphs", "--dump", "/dev/null/x"], "cannot write /dev/null/x"),
         (["serve", "x", "--cpus", "abc"], "'abc', expected some of ["),
         (["serve", "x", "--cpus", "0,"], "'0,', expected some of ["),
         (["serve", "x", "--cpus", "100000"], "'100000', expected some of ["),

@@ -20,6 +20,7 @@ from nnburst.cli.output import (
     progress,
     table,
     text_for_people,
+    writable_folder,
     write_json,
 )
 from nnburst.client.connect import connect
@@ -76,7 +77,10 @@ def add_driver_options(parser: argparse.ArgumentParser) -> None:
         help="fail if the median of a round trip is longer: microseconds (default: only printed)",
     )
     group.add_argument(
-        "--report", type=Path, metavar="DIR", help="write report.json and report.html there"
+        "--report",
+        type=writable_folder,
+        metavar="DIR",
+        help="write report.json and report.html there",
     )
 
 
@@ -297,7 +301,7 @@ def prepare_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument(
         "--dump",
-        type=Path,
+        type=writable_folder,
         default=Path("conformance-failures"),
         metavar="DIR",
         help="where to write failing tests as vector files (default: %(default)s)",

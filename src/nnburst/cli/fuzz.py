@@ -22,7 +22,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from nnburst.cli.options import Subparsers, at_least_one, pattern, zero_or_more
-from nnburst.cli.output import add_json_option, progress, table, text_for_people, write_json
+from nnburst.cli.output import (
+    add_json_option,
+    progress,
+    table,
+    text_for_people,
+    writable_folder,
+    write_json,
+)
 from nnburst.hal.enums import OperandType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.regular_file import read_regular_file
@@ -152,7 +159,7 @@ def _prepare_graphs(subparsers: Subparsers) -> None:
     )
     parser.add_argument(
         "--dump",
-        type=Path,
+        type=writable_folder,
         default=Path("graph-failures"),
         metavar="DIR",
         help="where to write failing graphs as vector files (default: %(default)s)",

@@ -60,6 +60,18 @@ def writable_file(text: str) -> Path:
     return path
 
 
+def writable_folder(text: str) -> Path:
+    """Parse the path of a folder for files (type of an option), which is made later if it does not exist.
+
+    A path at which no folder can be made is wrong usage.
+    """
+    path = Path(text)
+    nearest = next(p for p in (path.absolute(), *path.absolute().parents) if p.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        raise argparse.ArgumentTypeError(f"cannot write {text}")
+    return path
+
+
 def picture_file(text: str) -> Path:
     """Parse the path of a picture that matplotlib draws (type of an option), as `writable_file` does."""
     path = writable_file(text)
