@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import re
@@ -261,6 +262,17 @@ def test_end_without_begin_is_reported(tmp_path: Path, capsys: pytest.CaptureFix
     path.write_text(TEXT + "app-100 ( 100) [001] ...1 10.030000: tracing_mark_write: E\n")
     assert main(["trace", "report", str(path)]) == 0
     assert "1 ends without a beginning" in capsys.readouterr().out
+
+
+def test_notes_are_no_part_of_csv(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "trace.txt"
+    path.write_text(TEXT + "app-100 ( 100) [001] ...1 10.030000: tracing_mark_write: E\n")
+    assert main(["trace", "report", str(path), "--csv"]) == 0
+    shown = capsys.readouterr()
+    assert "1 ends without a beginning" in shown.err
+    assert {len(row) for row in csv.reader(shown.out.splitlines())} == {11}
+    assert main(["trace", "report", str(path), "--csv", "--per-execution"]) == 1
+    assert "--per-execution: given with --csv" in capsys.readouterr().err
 
 
 def test_unparsable_mark_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

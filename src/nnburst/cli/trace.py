@@ -9,6 +9,7 @@ import os
 import signal
 import statistics
 import subprocess
+import sys
 import webbrowser
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -60,9 +61,11 @@ def run_report(words: Sequence[str]) -> int:
     parser.add_argument(
         "--per-execution", action="store_true", help="one execution's mean, and shares of it"
     )
-    parser.add_argument("--csv", action="store_true", help="the tables as CSV")
+    parser.add_argument("--csv", action="store_true", help="the times by layer as CSV")
     add_json_option(parser)
     args = parser.parse_args(words)
+    if args.csv and args.per_execution:
+        raise InvalidArgument("--per-execution: given with --csv, expected only without")
     trace = read(args.file)
     tables = report(trace)
     with text_for_people(args.json):
@@ -72,7 +75,7 @@ def run_report(words: Sequence[str]) -> int:
             for each in tables:
                 _print(each, total=args.total, per_execution=args.per_execution)
         for problem in trace.problems:
-            print(f"note: {printable(problem)}")
+            print(f"note: {printable(problem)}", file=sys.stderr if args.csv else None)
     write_json(args.json, {"version": 1, "tables": [_as_data(each) for each in tables]})
     return 0
 
