@@ -275,6 +275,17 @@ def test_notes_are_no_part_of_csv(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "--per-execution: given with --csv" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["-o", "--marker"])
+@pytest.mark.parametrize("word", ["report", "view"])
+def test_options_of_recording_are_refused_elsewhere(
+    word: str, option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "trace.txt"
+    path.write_text(TEXT)
+    assert main(["trace", option, str(tmp_path / "out.json"), word, str(path)]) == 1
+    assert f"{option}: given with {word}" in capsys.readouterr().err
+
+
 def test_unparsable_mark_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "trace.txt"
     path.write_text(TEXT.replace("[NN_LR_PE]run", "[NN_LR_PQ]run"))

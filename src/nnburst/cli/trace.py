@@ -245,6 +245,12 @@ def prepare_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Record, report or show."""
     words: list[str] = args.words
+    if words[:1] in (["report"], ["view"]):
+        for option, value in (("-o", args.output), ("--marker", args.marker)):
+            if value is not None:
+                raise InvalidArgument(
+                    f"{option}: given with {words[0]}, expected only with a command to record"
+                )
     if words[:1] == ["report"]:
         return run_report(words[1:])
     if words[:1] == ["view"]:
