@@ -286,6 +286,16 @@ def test_options_of_recording_are_refused_elsewhere(
     assert f"{option}: given with {word}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("port", ["-1", "65536"])
+def test_port_that_cannot_be_is_named(
+    port: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "trace.txt"
+    path.write_text(TEXT)
+    assert main(["trace", "view", str(path), "--port", port, "--no-browser"]) == 1
+    assert f"port: {port}, expected" in capsys.readouterr().err
+
+
 def test_unparsable_mark_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "trace.txt"
     path.write_text(TEXT.replace("[NN_LR_PE]run", "[NN_LR_PQ]run"))

