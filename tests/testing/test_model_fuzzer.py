@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -229,6 +230,17 @@ def test_command_prints_counts_and_writes_json(
     assert written["passed"]
     assert written["failures"] == []
     assert written["mutations"] == sum(written["by_mutation"].values()) > 100
+
+
+def test_failure_is_shown_with_the_words_that_send_it_again(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["fuzz", "models", "builtin", "--executor", "null", "--model", "^RELU"]
+    assert main([*words, "--per-operation", "1", "--mutation", "VR7"]) == 1
+    shown = capsys.readouterr().out
+    again = next(line for line in shown.splitlines() if line.startswith("       nnburst fuzz"))
+    assert main(shlex.split(again)[1:]) == 1
+    assert "FAILED missing_row: VR7" in capsys.readouterr().out
 
 
 def test_command_fails_where_nothing_was_sent() -> None:

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -372,7 +373,8 @@ def _run_models(args: argparse.Namespace) -> int:
         alive = device.is_alive
     seconds = time.monotonic() - began
     with text_for_people(args.json):
-        _print(report, args.sources, alive=alive, title=f"{len(models)} models, {seconds:.0f} s")
+        names, title = {model.name for model in models}, f"{len(models)} models, {seconds:.0f} s"
+        _print(report, args, names, alive=alive, title=title)
     passed = alive and report.total > 0 and not report.failures
     write_json(
         args.json,
@@ -404,7 +406,9 @@ def _models(sources: Sequence[str], name: str, per_operation: int | None) -> lis
     return found if per_operation is None else list(some_per_operation(found, per_operation))
 
 
-def _print(report: FuzzReport, sources: Sequence[str], *, alive: bool, title: str) -> None:
+def _print(
+    report: FuzzReport, args: argparse.Namespace, names: Container[str], *, alive: bool, title: str
+) -> None:
     from nnburst.testing.fuzzing.model_asking import KINDS
 
     table(
@@ -417,10 +421,13 @@ def _print(report: FuzzReport, sources: Sequence[str], *, alive: bool, title: st
     print(f"driver: {'alive' if alive else 'DEAD'}; {len(report.failures)} failures")
     for failure in report.failures:
         print(f"FAILED {failure.model}: {failure.mutation}: {failure.reason}")
-        print(
-            f"       nnburst fuzz models {' '.join(sources)}"
-            f" --model '^{re.escape(failure.model)}$' --mutation '{re.escape(failure.mutation)}$'"
-        )
+        # A model of the fuzzer itself follows the models of any run.
+        few = "--per-operation", "1"
+        if failure.model in names:
+            few = "--model", f"^{re.escape(failure.model)}$"
+        words = [*args.sources, "--executor", args.executor, *few]
+        mutation = f"{re.escape(failure.mutation)}$"
+        print("       " + shlex.join(["nnburst", "fuzz", "models", *words, "--mutation", mutation]))
 
 
 # -- fuzz onnx, fuzz tflite -------------------------------------------------------------------------

@@ -66,6 +66,8 @@ from nnburst.testing.raw_peer import RawBurst
 _TIMEOUT: Final = 60.0
 #: VM22 and VM23: numbers that are neither a preference nor a priority.
 _UNKNOWN: Final = (-1, 3)
+#: The mutation of `fuzz_overlong_result`.
+_OVERLONG: Final = "VB5 result ring of 8 elements"
 
 
 def fuzz_model(target: Target, report: FuzzReport, selection: FuzzSelection = EVERYTHING) -> None:
@@ -214,7 +216,7 @@ def fuzz_overlong_result(target: Target, report: FuzzReport) -> None:
         slot = burst.slot_of(target.memory)
         valid = serialize_request(target.request, [slot], MeasureTiming.YES)
         report.count("VB5")
-        _exchange(target, report, burst, "VB5 result ring of 8 elements", valid, _ERRORS)
+        _exchange(target, report, burst, _OVERLONG, valid, _ERRORS)
 
 
 def _is_unknown_slot(mutation: Mutation, valid: Packet) -> bool:
@@ -431,15 +433,18 @@ def fuzz(
             for step in steps:
                 _attempt(report, target, partial(step, target, report, selection))
         progress(1)
-    if seen and device.is_alive and selection is EVERYTHING:
-        _fuzz_special(device, report)
+    if seen and device.is_alive:
+        _fuzz_special(device, report, selection)
     return report
 
 
-def _fuzz_special(device: Device, report: FuzzReport) -> None:
+def _fuzz_special(device: Device, report: FuzzReport, selection: FuzzSelection) -> None:
     """Run the two steps that need a special model, if the device supports that model."""
-    for small, step in ((missing_row(), fuzz_failing), (open_outputs(), fuzz_overlong_result)):
-        if not all(device.supported_operations(small.model)):
+    for description, small, step in (
+        ("VR7", missing_row(), fuzz_failing),
+        (_OVERLONG, open_outputs(), fuzz_overlong_result),
+    ):
+        if not selection.takes(description) or not all(device.supported_operations(small.model)):
             continue
         with Target(device, small) as target:
             _attempt(report, target, partial(step, target, report))
