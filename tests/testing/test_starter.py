@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -35,6 +36,16 @@ def test_written_package_passes_its_tests(
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     done = subprocess.run(command, cwd=tmp_path / "my_adder", capture_output=True, text=True)
     assert "2 passed" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("language", ["python", "c"])
+def test_folder_with_a_space_is_quoted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], language: str
+) -> None:
+    into = tmp_path / "of mine"
+    assert main(["new-executor", "my_adder", "--language", language, "--into", str(into)]) == 0
+    line = capsys.readouterr().out.partition("\n\n")[2].splitlines()[0]
+    assert shlex.split(line)[:2] == ["cd", str(into / "my_adder")]
 
 
 @pytest.mark.campaign
@@ -111,7 +122,7 @@ def test_name_that_is_not_a_module_is_refused(
 
 
 @pytest.mark.parametrize("write", [write_package, write_library])
-@pytest.mark.parametrize("name", ["class", "import", "nnburst", "numpy", "types"])
+@pytest.mark.parametrize("name", ["class", "import", "nnburst", "numpy", "msgspec", "types"])
 def test_name_that_python_or_nnburst_has_is_refused(
     tmp_path: Path, name: str, write: Callable[[str, Path], list[Path]]
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import keyword
 import re
+import shlex
 import sys
 from collections.abc import Mapping
 from importlib.resources import files
@@ -18,7 +19,14 @@ from nnburst.hal.errors import InvalidArgument
 #: A module's name, and a device's: as long as the one of a library may be.
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 #: Modules that the package and its tests import, which a module of the same name would hide.
-_IMPORTED: Final = {"nnburst", "numpy", "pytest"} | sys.stdlib_module_names
+_IMPORTED: Final = {
+    "cffi",
+    "msgspec",
+    "nnburst",
+    "numpy",
+    "posix_ipc",
+    "pytest",
+} | sys.stdlib_module_names
 _TEMPLATE: Final = ("adder", "Adder")
 
 _PROJECT: Final = """\
@@ -269,14 +277,15 @@ def prepare_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the executor, and print what to do next."""
+    folder = shlex.quote(str(args.into / args.name))
     if args.language == "c":
         for path in write_library(args.name, args.into):
             print(path)
-        print(f"\ncd {args.into / args.name} && make -s all check")
+        print(f"\ncd {folder} && make -s all check")
         print(f"nnburst conformance --device ./lib{args.name}.so")
         return 0
     for path in write_package(args.name, args.into):
         print(path)
-    print(f"\ncd {args.into / args.name} && pip install -e . && pytest")
+    print(f"\ncd {folder} && pip install -e . && pytest")
     print(f"nnburst conformance --device {args.name}")
     return 0
