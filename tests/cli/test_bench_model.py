@@ -270,6 +270,17 @@ def test_nothing_to_measure_is_refused(capsys: pytest.CaptureFixture[str]) -> No
     assert "MODEL: none is given" in capsys.readouterr().err
 
 
+@needs_two_cores
+@pytest.mark.parametrize("words", [[], ["--layers"]])
+def test_list_without_a_network_is_refused(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listed = tmp_path / "list.json"
+    listed.write_text("[]")
+    assert main(["bench", "model", "--list", str(listed), *words]) == 1
+    assert f"--list: no network in {listed}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("expectation", ["fast=1", "ratio=fast", "ratio=nan"])
 def test_an_expectation_without_a_key_and_a_number_is_wrong_usage(
     expectation: str, tmp_path: Path

@@ -438,7 +438,10 @@ def _workloads(args: argparse.Namespace) -> list[MeasuredNetwork]:
         network = NetworkFile.read(path, **options_for(path, args))
         found.append(MeasuredNetwork(network, pixels=args.pixel_range))
     found += [workload for path in args.list for workload in read_list(path)]
-    return found + [workload for name in args.workload for workload in SOUNDS[name]()]
+    found += [workload for name in args.workload for workload in SOUNDS[name]()]
+    if not found:
+        raise InvalidArgument(f"--list: no network in {', '.join(map(str, args.list))}")
+    return found
 
 
 def _open(name: str, core: int) -> Device:
