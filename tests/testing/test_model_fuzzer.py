@@ -243,8 +243,11 @@ def test_failure_is_shown_with_the_words_that_send_it_again(
     assert "FAILED missing_row: VR7" in capsys.readouterr().out
 
 
-def test_command_fails_where_nothing_was_sent() -> None:
+def test_command_says_that_nothing_was_sent_and_fails(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["fuzz", "models", "builtin", "--model", "no such model"]) == 1
+    assert "nothing was sent" in capsys.readouterr().out
 
 
 _FEW = """

@@ -419,6 +419,8 @@ def _print(
     answers = sorted(report.refused_by.items(), key=lambda item: -item[1])
     print("models refused by", ", ".join(f"{rule} {count}" for rule, count in answers))
     print(f"driver: {'alive' if alive else 'DEAD'}; {len(report.failures)} failures")
+    if not report.total:
+        print("nothing was sent: SOURCE, --model and --mutation leave no mutation")
     for failure in report.failures:
         print(f"FAILED {failure.model}: {failure.mutation}: {failure.reason}")
         # A model of the fuzzer itself follows the models of any run.
@@ -426,8 +428,11 @@ def _print(
         if failure.model in names:
             few = "--model", f"^{re.escape(failure.model)}$"
         words = [*args.sources, "--executor", args.executor, *few]
-        mutation = f"{re.escape(failure.mutation)}$"
-        print("       " + shlex.join(["nnburst", "fuzz", "models", *words, "--mutation", mutation]))
+        if (
+            failure.mutation.partition(" ")[0] in KINDS
+        ):  # else all mutations of the model are needed
+            words += ["--mutation", f"{re.escape(failure.mutation)}$"]
+        print("       " + shlex.join(["nnburst", "fuzz", "models", *words]))
 
 
 # -- fuzz onnx, fuzz tflite -------------------------------------------------------------------------
@@ -578,7 +583,8 @@ def _run_packets(args: argparse.Namespace) -> int:
         )
         print(
             f"driver: {'alive' if alive else 'DEAD'}, at {report.rss / 2**20:.1f} MiB,"
-            f" grew by {report.rss_growth / 2**20:.1f} MiB"
+            f" grew by {report.rss_growth / 2**20:.1f} MiB,"
+            f" allowed are {_GROWTH_LIMIT / 2**20:.0f} MiB"
         )
         _print_failures(report.failures)
     passed = alive and not report.failures and report.rss_growth <= _GROWTH_LIMIT
