@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
+from importlib.metadata import EntryPoint
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,11 @@ from executor.litert.networks import F32, I32, largest_doubled
 from nnburst.cli import inspect, main
 from nnburst.cli.inspect import ExecutorPlacement, colours_of, drawing_of, known_executors, place
 from nnburst.cli.output import Coloured
+from nnburst.driver.executors import GROUP
+from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.graph_dump import dot
+from nnburst.hal.model import Model
 from nnburst.hal.model_builder import ModelBuilder
 from nnburst.testing.models.tflite_builder import TfliteBuilder
 from nnburst.testing.models.tflite_networks import NETWORKS
@@ -151,6 +156,35 @@ def test_table_has_the_colours_of_the_picture(
     monkeypatch.setattr(inspect, "table", lambda *words: cells.extend(chain(*words[2])))
     inspected(network, "--executor", "reference")
     assert Coloured("reference", colours_of([place("reference", model, ())])["reference"]) in cells
+
+
+class Raising(ReferenceExecutor):
+    """An executor with a defect."""
+
+    def supported(self, model: Model) -> list[bool]:
+        raise RuntimeError(f"a defect, with {len(model.main.operations)} operations")
+
+
+def test_executors_of_others_that_fail_leave_the_rest_of_the_table(
+    network: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = [
+        EntryPoint("raising", f"{__name__}:Raising", GROUP),
+        EntryPoint("missing", "there_is_no:Module", GROUP),
+    ]
+
+    def entry_points(group: str, name: str | None = None) -> list[EntryPoint]:
+        return [p for p in points if p.group == group and name in (None, p.name)]
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+    monkeypatch.setattr(inspect, "entry_points", entry_points)
+    written = network.with_suffix(".json")
+    assert main(["inspect", str(network), "--json", str(written)]) == 0
+    found = {each["executor"]: each for each in json.loads(written.read_text())["executors"]}
+    assert found["raising"]["problem"] == "RuntimeError: a defect, with 1 operations"
+    assert "there_is_no" in found["missing"]["problem"]
+    assert found["reference"]["partitions"]
+    assert main(["inspect", str(network), "--executor", "missing"]) == 1
 
 
 def test_unknown_executor_is_refused(network: Path, capsys: pytest.CaptureFixture[str]) -> None:

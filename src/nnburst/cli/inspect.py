@@ -27,7 +27,7 @@ from nnburst.cli.output import (
 from nnburst.driver.executors import GROUP, find_executor
 from nnburst.executor.built_in import BUILT_IN
 from nnburst.hal.enums import OperandLifeTime, OperandType, OperationType, operation_name
-from nnburst.hal.errors import InvalidArgument, NnburstError
+from nnburst.hal.errors import DeviceUnavailable, InvalidArgument, NnburstError
 from nnburst.hal.graph_dump import Drawing, DrawnPart, colours, dot, mermaid
 from nnburst.hal.model import (
     Model,
@@ -114,6 +114,8 @@ def place(name: str, model: Model, pools: Sequence[npt.NDArray[np.uint8]]) -> Ex
         supported = tuple(factory().supported(model))
     except NnburstError as error:  # the package that it needs is not installed
         return ExecutorPlacement(name, (), (), str(error))
+    except Exception as error:  # of the executor itself
+        return ExecutorPlacement(name, (), (), f"{type(error).__name__}: {error}")
     if not all(supported):
         reasons = _unsupported(model, supported)
         if name == "onnxruntime":
@@ -122,6 +124,16 @@ def place(name: str, model: Model, pools: Sequence[npt.NDArray[np.uint8]]) -> Ex
     if name == "litert":
         return ExecutorPlacement(name, supported, tuple(_engine_partitions(model, pools)))
     return ExecutorPlacement(name, supported, (_whole(model, name),))
+
+
+def _placed(name: str, imported: ImportedModel, *, asked: bool) -> ExecutorPlacement:
+    """The partitions of an executor; one that was not asked for and cannot be imported runs none."""
+    try:
+        return place(name, imported.model, imported.pools)
+    except DeviceUnavailable as error:
+        if asked:
+            raise
+        return ExecutorPlacement(name, (), (), str(error))
 
 
 def _whole(model: Model, by: str) -> Partition:
@@ -356,7 +368,7 @@ def run(args: argparse.Namespace) -> int:
         install_from(extension)
     validate_model(imported.model, SIGNATURES)
     names = args.executor or known_executors()
-    placements = [place(name, imported.model, imported.pools) for name in names]
+    placements = [_placed(name, imported, asked=bool(args.executor)) for name in names]
     with text_for_people(args.json):
         report = {
             "model": str(args.model),
