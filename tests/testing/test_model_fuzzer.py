@@ -243,6 +243,30 @@ def test_failure_is_shown_with_the_words_that_send_it_again(
     assert "FAILED missing_row: VR7" in capsys.readouterr().out
 
 
+def test_driver_that_ends_is_shown_with_the_words_for_all_mutations(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "ends.py").write_text(_ENDS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    words = ["fuzz", "models", "builtin", "--model", "^chain$", "--executor", "ends:Ends"]
+    assert main(words) == 1
+    again = [line for line in capsys.readouterr().out.splitlines() if "nnburst fuzz" in line]
+    assert set(again) == {
+        "       nnburst fuzz models builtin --executor ends:Ends --model '^chain$'"
+    }
+
+
+_ENDS = """
+import os
+
+from nnburst.executor.reference.executor import ReferenceExecutor
+
+class Ends(ReferenceExecutor):
+    def prepare(self, *_):
+        os._exit(3)
+"""
+
+
 def test_command_says_that_nothing_was_sent_and_fails(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
