@@ -6,11 +6,12 @@ input with one thread in this process; outputs are compared first.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,14 +19,19 @@ import numpy.typing as npt
 from nnburst.executor.base import Argument, Execution
 from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.hal.enums import ErrorStatus, OperandType
-from nnburst.hal.errors import GeneralFailure
+from nnburst.hal.errors import GeneralFailure, InvalidArgument
 from nnburst.hal.model import DTYPES, Model
 from nnburst.hal.regular_file import read_regular_file
+from nnburst.hal.signature import type_name
 from nnburst.importer.load import load
 from nnburst.testing.conformance import vectors
 from nnburst.testing.models.litert import interpreter, to_tflite
 
 Array = npt.NDArray[Any]
+#: Types of inputs that get random numbers.
+_RANDOM: Final = frozenset(
+    {kind for kind, dtype in DTYPES.items() if dtype.kind in "iu"} | {OperandType.TENSOR_FLOAT32}
+)
 
 
 class OperationTimes(NamedTuple):
@@ -55,7 +61,9 @@ class OperationTimes(NamedTuple):
         return {
             "network": self.network,
             "ratio": self.ratio,
-            "largest_difference": self.largest_difference,
+            "largest_difference": self.largest_difference
+            if math.isfinite(self.largest_difference)
+            else None,
             "cases": [
                 {
                     "name": name,
@@ -76,13 +84,18 @@ def compare(path: Path, rounds: int, repeats: int) -> OperationTimes:
         repeats: runs in each turn.
 
     Raises:
+        InvalidArgument: the network has not one input and one output, or cannot be written as a .tflite file.
         NnburstError: the network cannot be imported or executed.
         ImportError: ai-edge-litert is not installed (extra `litert`).
     """
     model, pools, content = _read(path)
-    given = _random_input(model)
+    given = _random_input(path, model)
     ours, out = _bind(model, pools, given)
-    peer = interpreter(content)
+    content = content or _translated(path, model, pools)
+    try:
+        peer = interpreter(content)
+    except (ValueError, RuntimeError) as error:
+        raise GeneralFailure(f"{path}: LiteRT refuses the network: {error}") from None
     peer.set_tensor(peer.get_input_details()[0]["index"], given)
     ours()
     peer.invoke()
@@ -100,20 +113,39 @@ def compare(path: Path, rounds: int, repeats: int) -> OperationTimes:
 
 
 def _read(path: Path) -> tuple[Model, list[bytes], bytes]:
-    """Read a network: as a Model with its pools, and as a .tflite file."""
+    """Read a network: as a Model with its pools, and a .tflite file's content."""
     if path.suffix == ".tflite":
         content = read_regular_file(path)
         imported = load(content)
         return imported.model, [pool.tobytes() for pool in imported.pools], content
     built = vectors.build(vectors.read(path)[0])
     pools = list(built.pools)
-    return built.model, pools, to_tflite(built.model, pools)
+    return built.model, pools, b""
 
 
-def _random_input(model: Model) -> Array:
+def _translated(path: Path, model: Model, pools: Sequence[bytes]) -> bytes:
+    """The network of a vector file as a .tflite file."""
+    try:
+        return to_tflite(model, pools)
+    except (KeyError, ValueError) as error:
+        raise InvalidArgument(
+            f"{path}: cannot be written as a .tflite file: {type(error).__name__}: {error}"
+        ) from None
+
+
+def _random_input(path: Path, model: Model) -> Array:
     """Random numbers for the only input."""
-    [index] = model.main.input_indexes
-    operand = model.main.operands[index]
+    inputs, outputs = model.main.input_indexes, model.main.output_indexes
+    if (len(inputs), len(outputs)) != (1, 1):
+        raise InvalidArgument(
+            f"{path}: {len(inputs)} inputs and {len(outputs)} outputs, expected one of each"
+        )
+    operand = model.main.operands[inputs[0]]
+    if operand.type not in _RANDOM or 0 in operand.dimensions:
+        raise InvalidArgument(
+            f"{path}: an input of {type_name(operand.type)} {list(operand.dimensions)}, expected float32 or"
+            " integers, and extents that are known"
+        )
     random = np.random.default_rng(1)
     if operand.type == OperandType.TENSOR_FLOAT32:
         return random.uniform(-1, 1, operand.dimensions).astype(np.float32)
