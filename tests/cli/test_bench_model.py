@@ -254,6 +254,20 @@ def test_layers_name_the_first_operation_that_differs(
     )
 
 
+@needs_two_cores
+def test_layer_that_is_no_number_on_one_side_has_no_difference_in_json(tmp_path: Path) -> None:
+    b = TfliteBuilder()
+    x, y = b.input("FLOAT32", (64,)), b.output("FLOAT32", (64,))
+    b.operator("SQRT", [x], [y])
+    network, report = tmp_path / "root.tflite", tmp_path / "report.json"
+    network.write_bytes(b.finish())
+    words = ["bench", "model", str(network), "--layers", "--device", "null"]
+    assert main([*words, "--json", str(report)]) == 1
+    [layer] = json.loads(report.read_text())["networks"][0]["layers"]
+    assert layer["largest"] is None
+    assert layer["differs"]
+
+
 @pytest.mark.parametrize(
     "option", ["--relaxed", "--baseline=x", "--expect=ratio=2", "--csv=x.csv", "--html=x.html"]
 )

@@ -14,6 +14,7 @@ pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (e
 from importer.onnx.graphs import model, node, value
 from nnburst.cli import main
 from nnburst.cli.bench_compare import blocks_of
+from nnburst.testing.models.tflite_builder import TfliteBuilder
 from nnburst.testing.models.tflite_networks import NETWORKS
 
 pytestmark = pytest.mark.skipif(
@@ -42,6 +43,17 @@ def test_every_contestant_computes_the_same_and_is_timed(tmp_path: Path) -> None
         assert network_found["differences"] == dict.fromkeys(names, 0.0)
         assert network_found["cases"][0]["name"] == "floor_spin"
         assert all(case["median_ns"] > 0 for case in network_found["cases"])
+
+
+def test_results_that_are_no_numbers_on_both_sides_are_the_same(tmp_path: Path) -> None:
+    b = TfliteBuilder()
+    x, y = b.input("FLOAT32", (64,)), b.output("FLOAT32", (64,))
+    b.operator("SQRT", [x], [y])
+    network, report = tmp_path / "root.tflite", tmp_path / "report.json"
+    network.write_bytes(b.finish())
+    assert main(["bench", "network", str(network), "--rounds", "1", "--json", str(report)]) == 0
+    _, found = json.loads(report.read_text())["networks"]
+    assert found["differences"]["litert"] < 1e-6
 
 
 def test_whole_graphs_without_a_file_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from nnburst.bench.network.networks import absolute_differences
 from nnburst.executor.base import Argument, Execution
 from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.hal.enums import ErrorStatus, OperandType
@@ -108,7 +109,7 @@ def compare(path: Path, rounds: int, repeats: int) -> OperationTimes:
         path.name,
         numpy_ms,
         litert_ms,
-        float(np.max(np.abs(expected.astype(np.float64) - out))),
+        float(absolute_differences(expected, out).max()),
     )
 
 

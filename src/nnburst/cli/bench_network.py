@@ -14,6 +14,7 @@ this process, on bound buffers and called from C.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import platform
 from functools import partial
@@ -184,7 +185,9 @@ def _measure(
             "litert_ns": litert.undisturbed_ns,
             "beyond_ns": burst.undisturbed_beyond(litert),
         },
-        "differences": cases.differences,
+        "differences": {
+            name: each if math.isfinite(each) else None for name, each in cases.differences.items()
+        },
         "remarks": cases.remarks,
         "cases": [case.as_json() for case in measured.values()],
     }

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from msgspec import structs
 
 from nnburst.bench.model.data_sets import DataSet, Example
-from nnburst.bench.network.networks import onnx_input_types, onnx_session
+from nnburst.bench.network.networks import absolute_differences, onnx_input_types, onnx_session
 from nnburst.client.burst.interface import Burst
 from nnburst.client.device import Device
 from nnburst.hal.enums import OperandLifeTime, OperandType, OperationType
@@ -69,7 +69,9 @@ class Agreement:
         same = True
         for mine, other, operand in zip(ours, theirs, operands, strict=True):
             expected = other.reshape(mine.shape)
-            difference = _difference(real_values(mine, operand), real_values(expected, operand))
+            difference = absolute_differences(
+                real_values(mine, operand), real_values(expected, operand)
+            )
             total = self.mean * self.elements + float(difference.sum())
             self.elements += mine.size
             self.mean = total / max(self.elements, 1)
@@ -110,14 +112,6 @@ def steps_in_words(steps: Mapping[str, int]) -> str:
     if far:
         near.append(f"{_NEAR + 1} to {max(far)}: {sum(far.values())}")
     return ", ".join(near)
-
-
-def _difference(ours: Array, theirs: Array) -> Array:
-    """Absolute differences; 0 if both are not a number or the same infinity."""
-    same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
-    with np.errstate(invalid="ignore"):
-        difference: Array = np.where(same, 0.0, np.abs(ours - theirs))
-    return np.where(np.isnan(difference), np.inf, difference)
 
 
 def compare(
@@ -339,11 +333,8 @@ def _kind(code: int) -> str:
 
 
 def _distance(one: Array, other: Array, operand: Operand) -> float:
-    first, second = one.astype(np.float64), other.astype(np.float64)
-    same = (first == second) | (np.isnan(first) & np.isnan(second))
-    with np.errstate(invalid="ignore"):
-        apart = np.where(same, 0.0, np.abs(first - second))
-    largest = float(np.where(np.isnan(apart), np.inf, apart).max(initial=0.0))
+    second = other.astype(np.float64)
+    largest = float(absolute_differences(one, other).max(initial=0.0))
     if OperandType(operand.type) in QUANTIZED_RANGES or largest == 0.0:
         return largest
     finite = second[np.isfinite(second)]

@@ -622,9 +622,18 @@ def _difference(bound: BoundRequest, outputs: Sequence[Array]) -> float:
     """The largest difference between the burst's outputs and another contestant's."""
     pairs = zip(bound.outputs, outputs, strict=True)
     return max(
-        float(np.max(np.abs(ours - theirs.view(ours.dtype).reshape(ours.shape).astype(np.float64))))
+        float(absolute_differences(ours, theirs.view(ours.dtype).reshape(ours.shape)).max())
         for ours, theirs in pairs
     )
+
+
+def absolute_differences(ours: Array, theirs: Array) -> npt.NDArray[np.float64]:
+    """Absolute differences; 0 if both are not a number or the same infinity, else infinite at such values."""
+    first, second = ours.astype(np.float64), theirs.astype(np.float64)
+    same = (first == second) | (np.isnan(first) & np.isnan(second))
+    with np.errstate(invalid="ignore"):
+        difference = np.where(same, 0.0, np.abs(first - second))
+    return np.where(np.isnan(difference), np.inf, difference)
 
 
 def _add_onnxruntime(
