@@ -267,7 +267,7 @@ class Ends(ReferenceExecutor):
 """
 
 
-def test_command_says_that_nothing_was_sent_and_fails(
+def test_command_that_sent_nothing_fails_with_the_reason(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["fuzz", "models", "builtin", "--model", "no such model"]) == 1
