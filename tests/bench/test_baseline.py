@@ -117,7 +117,7 @@ def test_expectations_that_are_missed_are_named_with_their_bound() -> None:
 
 def test_file_that_is_not_a_report_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "old.json"
-    for content in ("{}", "no", json.dumps({"networks": [{"network": "x"}]})):
+    for content in ("{}", "no", "[" * 200_000, json.dumps({"networks": [{"network": "x"}]})):
         path.write_text(content)
         with pytest.raises(InvalidArgument, match=r"--baseline: .*old\.json has no blocks"):
             read_baseline(path)

@@ -173,6 +173,9 @@ def test_baseline_and_expectations_decide_the_status(
     status = main([*words, "--baseline", str(old)])
     assert status == 2  # an older report of two rounds decides nothing
     assert "noisy beside the baseline: 2 blocks" in capsys.readouterr().out
+    other = str(write(tmp_path, "CONV_2D-same-INT8"))
+    assert main(["bench", "model", other, *words[3:], "--baseline", str(old)]) == 2
+    assert f"no verdict, {old} does not have it" in capsys.readouterr().out
     assert main([*words, "--expect", "top1=0.9", "--expect", "ratio=1e9"]) == 0
     assert main([*words, "--expect", "ratio=0.0001"]) == 1
     assert "expected at most 0.0001" in capsys.readouterr().out

@@ -334,6 +334,9 @@ def run(args: argparse.Namespace) -> int:
         found = [dict(one.figures) for one in measured]
         print_tables(found)
         sentences = [sentence(*both) for both in zip(found, judged, strict=True)]
+        if args.baseline is not None:
+            new = [one["network"] for one, by in zip(found, judged, strict=True) if by is None]
+            sentences += [f"{name}: no verdict, {args.baseline} does not have it" for name in new]
         errors = [line for network in found for line in missed(network, dict(args.expect))]
         errors += [line for network in found for line in _wrong(network)]
         for line in (*sentences, *errors):

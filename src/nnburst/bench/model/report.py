@@ -51,7 +51,7 @@ def read_baseline(path: Path) -> dict[str, Figures]:
         found = {network["network"]: network for network in networks}
         for network in found.values():
             ratio_blocks(network)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InvalidArgument(
             f"--baseline: {path} has no blocks of networks, expected what bench model --json wrote"
             f" ({type(error).__name__}: {error})"
