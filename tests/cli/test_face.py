@@ -258,7 +258,9 @@ LONG = {
     "stress": ["stress", "--seconds", "600"],
     "conformance": ["conformance", "--executor", "reference", "--profile", "generated"],
     "fuzz packets": ["fuzz", "packets", "--packets", "100000000"],
+    "fuzz queue": ["fuzz", "queue", "--queues", "100000000"],
     "bench burst": ["bench", "burst", "--rounds", "100000"],
+    "bench queue": ["bench", "queue", "--only", "periods", "--seconds", "600"],
 }
 
 

@@ -553,8 +553,9 @@ class Readers:
             )
             for answer in self._answers
         ]
-        for process in self._processes:
-            process.start()
+        with deaf_to_interrupts():
+            for process in self._processes:
+                process.start()
         for answer in self._answers:
             answer.get(_READER_PATIENCE)
 
