@@ -200,6 +200,31 @@ def test_facts_about_an_engine_are_of_the_hardware_that_the_environment_chooses(
     assert manager().devices[0].capabilities == of_the_cpu
 
 
+@pytest.mark.parametrize(
+    ("executor", "variable"),
+    [
+        ("litert", "LITERT_ROUTE"),
+        ("litert", "LITERT_THREADS"),
+        ("onnxruntime", "ONNXRUNTIME_THREADS"),
+    ],
+)
+def test_an_engine_that_is_known_is_left_out_by_the_name_of_a_variable_that_is_not_valid(
+    executor: str,
+    variable: str,
+    manager: Managers,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    if not engine_device.is_installed(executor):
+        pytest.skip(f"{executor} is not installed")
+    monkeypatch.setenv("NNBURST_DEVICES", executor)
+    assert names(manager()) == [executor, "nnapi-reference"]  # whose facts are cached from now on
+    monkeypatch.setenv(f"NNBURST_{variable}", "many")
+    with caplog.at_level(logging.WARNING, "nnburst.runtime"):
+        assert names(manager()) == ["nnapi-reference"]
+    assert f"device {executor} is left out: NNBURST_{variable} is 'many'" in caplog.text
+
+
 def test_an_engine_is_there_if_its_distribution_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
