@@ -476,6 +476,15 @@ def test_dropping_unread_elements_is_refused_if_no_reader_can_be_replaced(flavor
         MessageQueue.create(ELEMENT, 4, flavor, keep_unread=False)
 
 
+@pytest.mark.parametrize("option", ["ends", "event_flag"])
+def test_queue_without_ends_has_any_writers_and_cannot_drop_unread_elements(option: str) -> None:
+    queue = MessageQueue.create(ELEMENT, 4, **{option: False})  # type: ignore[arg-type]
+    assert queue.write(numbers(0, 1))
+    assert opened_again(queue).write(numbers(1, 2))
+    with pytest.raises(InvalidArgument, match="keep_unread: False, expected a queue with ends"):
+        MessageQueue.create(ELEMENT, 4, reopen=True, keep_unread=False, **{option: False})  # type: ignore[arg-type]
+
+
 def test_writer_that_waits_for_room_wakes_when_a_reader_drops_unread_elements() -> None:
     writer = MessageQueue.create(ELEMENT, 4, reopen=True, keep_unread=False)
     first, second = opened_again(writer), opened_again(writer)

@@ -86,7 +86,7 @@ class MessageQueue(InEventLoops):
     """One end (or both, within a process) of a queue. One thread writes and one thread reads.
 
     The first write makes this object the queue's writer, the first read its reader: from then on other
-    objects, also in other processes, are refused, unless the queue was made with `ends=False`. If the other
+    objects, also in other processes, are refused, unless the queue was made without `ends`. If the other
     end was closed or its process died, calls raise `Closed` or `DeadObject` as soon as nothing is left to
     read.
 
@@ -174,20 +174,20 @@ class MessageQueue(InEventLoops):
             capacity: number of elements.
             flavor: synchronized (one reader; a write into a full queue is refused) or not. With `ends` every
                 other object of an unsynchronized queue is a reader; it can write only the event flag.
-            event_flag: whether calls can wait.
+            event_flag: whether calls can wait; without it, `ends` has no effect.
             ends: whether a second writer or reader is refused, and the end of the other side is noticed.
             reopen: whether a new writer or reader may replace one that has ended. It continues at the same
                 element.
             keep_unread: whether a reader that replaces another one begins with the elements that are unread;
-                otherwise it begins with elements written from then on; False only with `reopen`.
-            original_layout: whether to lay counters out as the original does, for comparison with it; only
-                without `ends`.
+                otherwise it begins with elements written from then on; False only with `reopen` and `ends`.
+            original_layout: whether to lay counters out as the original does, for comparison with it; with
+                it, `ends` has no effect.
             spin_window: seconds that a wait spins before it sleeps if no rhythm is known, 0 to 1.
 
         Raises:
             InvalidArgument: a size is not positive or too large, or elements contain Python objects; or
                 `reopen` for an unsynchronized queue, which only its maker can write; or `keep_unread=False`
-                without `reopen`.
+                without `reopen`, or for a queue without ends.
             ResourceExhausted: the kernel has no memory left.
         """
         kind = element_type(dtype)
@@ -441,7 +441,7 @@ class MessageQueue(InEventLoops):
         copy that is written back.
 
         Args:
-            count: elements, 1 to the capacity.
+            count: elements, 0 to the capacity.
             timeout: seconds to wait for room; 0 does not wait.
 
         Returns:
@@ -461,7 +461,7 @@ class MessageQueue(InEventLoops):
         If the block raises, they stay unread. If the claim crosses the end of the ring, the array is a copy.
 
         Args:
-            count: elements, 1 to the capacity.
+            count: elements, 0 to the capacity.
             timeout: seconds to wait for them; 0 does not wait.
 
         Returns:
@@ -744,11 +744,13 @@ def prepare_ends(
     """Write to a new queue whether its ends may be replaced, and the name for its many readers.
 
     Raises:
-        InvalidArgument: `reopen` for an unsynchronized queue, or `keep_unread=False` without `reopen`.
+        InvalidArgument: `reopen` for an unsynchronized queue; `keep_unread=False` without `reopen` or ends.
     """
     if not (reopen or keep_unread):
         raise InvalidArgument("keep_unread: False, expected reopen=True with it")
     if len(descriptor.grantors) < 5:
+        if not keep_unread:
+            raise InvalidArgument("keep_unread: False, expected a queue with ends")
         return
     writer = descriptor.grantors[4].offset
     reader = writer + ENDS_BYTES // 2
