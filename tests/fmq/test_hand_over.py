@@ -72,6 +72,20 @@ def test_queue_that_does_not_come_ends_at_the_timeout_and_the_socket_keeps_its_o
         receive_queue(theirs, ELEMENT, timeout=10)
 
 
+def test_what_carries_no_descriptors_is_refused() -> None:
+    refused = pytest.raises(InvalidArgument, match=r"^connection: .*, expected a Unix socket")
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as over_tcp,
+        MessageQueue.create(ELEMENT, 8) as queue,
+    ):
+        for connection in (over_tcp, 5):
+            with refused:
+                send_queue(connection, queue)  # type: ignore[arg-type]
+            with refused:
+                receive_queue(connection, ELEMENT, timeout=1)  # type: ignore[arg-type]
+
+
 def test_memory_that_is_not_sealed_is_refused_and_no_descriptor_is_left(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:

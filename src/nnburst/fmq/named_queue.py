@@ -442,13 +442,14 @@ def send_queue(connection: socket.socket, queue: MessageQueue) -> None:
     """Send a queue to the process at the other end of a Unix socket; this object stays usable.
 
     Args:
-        connection: a connected stream socket.
+        connection: a connected Unix stream socket.
         queue: a queue without a name.
 
     Raises:
-        InvalidArgument: the queue has a name; its memory cannot be sealed.
+        InvalidArgument: `connection` is no Unix socket; or the queue has a name: its memory cannot be sealed.
         OSError: the socket raised it; the socket's own timeout applies.
     """
+    _refuse_other_sockets(connection)
     _refuse_named(queue)
     record = to_record(queue.descriptor)
     sent = socket.send_fds(connection, [record], [memory.fd for memory in queue.memories])
@@ -465,7 +466,7 @@ def receive_queue(
     """Receive a queue that the other process has sent; later bytes of the socket stay unread.
 
     Args:
-        connection: a connected stream socket.
+        connection: a connected Unix stream socket.
         dtype: the expected element type.
         timeout: seconds to wait for it.
         spin_window: as for `MessageQueue.create`.
@@ -473,8 +474,10 @@ def receive_queue(
     Raises:
         MissedDeadline: it did not come in time; the socket is unusable then if a part came.
         Closed: the other process has closed the socket.
-        InvalidArgument: the received bytes are not a queue of this element type.
+        InvalidArgument: `connection` is no Unix socket; or the received bytes are not a queue of this element
+            type.
     """
+    _refuse_other_sockets(connection)
     deadline = time.monotonic_ns() + timeout_ns(timeout)
     before = connection.gettimeout()
     fds: list[int] = []
@@ -548,6 +551,12 @@ def inherit_queue(
             ) from error
     memories = [SharedMemory.adopt(fd) for fd in fds]
     return MessageQueue.open(descriptor, memories, dtype, spin_window=spin_window)
+
+
+def _refuse_other_sockets(connection: object) -> None:
+    """Refuse what carries no descriptors: the kernel drops those that are sent over other sockets."""
+    if not isinstance(connection, socket.socket) or connection.family != socket.AF_UNIX:
+        raise InvalidArgument(f"connection: {connection!r}, expected a Unix socket")
 
 
 def _refuse_named(queue: MessageQueue) -> None:
