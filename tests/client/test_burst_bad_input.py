@@ -181,6 +181,7 @@ def test_pending_result_needs_a_sensible_timeout(prepared: PreparedModel) -> Non
         ({"spin_window": math.nan}, "spin_window is nan"),
         ({"spin_window": math.inf}, "spin_window is inf"),
         ({"spin_window": "0"}, "spin_window is '0'"),
+        ({"spin_window": 60}, "spin_window is 60, expected 0 to less than 60 seconds"),
     ],
 )
 def test_option_out_of_range_is_refused_by_name(

@@ -241,7 +241,7 @@ def test_buffers_are_messages_too(messages: tuple[MessageQueue, MessageQueue]) -
 def test_message_longer_than_the_queue_is_refused(
     messages: tuple[MessageQueue, MessageQueue],
 ) -> None:
-    with pytest.raises(InvalidArgument, match="61 bytes is longer"):
+    with pytest.raises(InvalidArgument, match="61 bytes and the 4 bytes of its length do not fit"):
         messages[0].send(bytes(61), timeout=9)
     assert messages[0].send(bytes(60))
 

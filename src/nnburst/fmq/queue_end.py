@@ -189,7 +189,9 @@ class Rules:
             )
         if status == lib.NNB_RING_TOO_LARGE:
             size = len(argument) if hasattr(argument, "__len__") else "?"
-            return InvalidArgument(f"a message of {size} bytes is longer than the queue")
+            return InvalidArgument(
+                f"a message of {size} bytes and the 4 bytes of its length do not fit the queue"
+            )
         if status == lib.NNB_END_UNWAITABLE:
             # Several readers share one flag: each could consume the wake of another.
             return InvalidArgument(self._unwaitable)

@@ -93,7 +93,9 @@ class RingBurst(Burst):
             spin_window = 0.0 if low_power else _default_spin_window()
         is_real = is_number(spin_window) and not isinstance(spin_window, bool)
         if not is_real or not 0 <= spin_window < 60:
-            raise InvalidArgument(f"spin_window is {spin_window!r}, expected 0 to 60 seconds")
+            raise InvalidArgument(
+                f"spin_window is {spin_window!r}, expected 0 to less than 60 seconds"
+            )
         spins = spin_window > 0 and driver_spins
         preference = prepared.preference if spins else ExecutionPreference.LOW_POWER
         slots = SlotTable()
