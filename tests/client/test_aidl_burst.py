@@ -133,6 +133,12 @@ def test_memory_outlives_many_bursts_and_remembers_none(relu: PreparedModel) -> 
     memory.close()
 
 
+def test_release_of_what_is_no_memory_is_refused(burst: AidlBurst) -> None:
+    for other in (5, np.zeros(2, np.float32), None):
+        with pytest.raises(InvalidArgument, match=r"^memory is of type .*, expected a Memory"):
+            burst.release_memory_resource(other)  # type: ignore[arg-type]
+
+
 def test_memory_may_be_released_and_used_again(
     relu: PreparedModel, burst: AidlBurst, sent: Sent
 ) -> None:

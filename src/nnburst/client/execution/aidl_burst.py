@@ -37,7 +37,7 @@ from nnburst.control.messages import (
     ReleaseMemoryResource,
 )
 from nnburst.hal.enums import FeatureLevel
-from nnburst.hal.errors import Closed
+from nnburst.hal.errors import Closed, InvalidArgument
 from nnburst.hal.extensions import ExtensionAttribute, Hints
 from nnburst.hal.limits import NO_TIMING
 from nnburst.hal.model import BufferToken, MemoryPool
@@ -248,11 +248,14 @@ class AidlBurst(Closing):
             memory: the pool; one that the burst has not used is ignored.
 
         Raises:
+            InvalidArgument: `memory` is no pool.
             MissedDeadline: the driver does not answer.
             DeadObject: the driver has died.
             Closed: the burst is closed.
         """
         self._check_open()
+        if not isinstance(memory, Memory):
+            raise InvalidArgument(f"memory is of type {type(memory).__name__}, expected a Memory")
         found = self._identities.release(memory)
         if found is None:
             return
