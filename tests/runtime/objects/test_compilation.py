@@ -119,6 +119,9 @@ def test_memory_preference_is_for_arguments_that_are_there(manager: Manager) -> 
     for direction, index in ((Direction.INPUT, 2), (Direction.OUTPUT, 1), (Direction.OUTPUT, -1)):
         with bad_data():
             compilation.memory_preference(direction, index)
+    for other in ("INPUT", 0, None):  # which would count outputs
+        with bad_data():
+            compilation.memory_preference(other, 0)  # type: ignore[arg-type]
 
 
 def test_what_was_never_finished_closes(manager: Manager) -> None:

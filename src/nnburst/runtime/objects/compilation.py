@@ -533,9 +533,11 @@ class Compilation(RuntimeObject):
 
         Raises:
             BadState: the compilation is not finished.
-            InvalidArgument: there is no such argument.
+            InvalidArgument: there is no such argument, or `direction` is no `Direction`.
         """
         executable = self._finished_executable
+        if not isinstance(direction, Direction):
+            raise InvalidArgument(f"direction: {direction!r}, expected a Direction")
         self._operand(direction, index)
         return executable.memory_preference(direction, index)
 
