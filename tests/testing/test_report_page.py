@@ -63,6 +63,14 @@ def test_a_profile_that_has_no_cases_conforms_by_its_checks(
     assert (not Report(about, (), (check,)).failures) is is_good
 
 
+def test_a_filter_that_chooses_no_case_is_not_the_drivers_fault() -> None:
+    full = report(good=True)
+    without = Report(full.about, (), full.checks)
+    unsupported = Report(full.about, full.triples[1:2], full.checks)
+    assert without.failures == ["nothing was tried: no case was chosen"]
+    assert unsupported.failures == ["nothing was tried: the driver supports no case"]
+
+
 class Balance(HTMLParser):
     """Notes tags that are not closed in the order of their opening."""
 
