@@ -66,12 +66,13 @@ def launch(
             working directory of each start.
         device_nodes: paths of device nodes that the sandbox lets the driver open for writing.
         recover: whether to restart the driver when it has died, prepare again the models of `prepare`, and
-            open their bursts again; a thread of the client does that at once. An execution during which the
-            driver died raises DeadObject once and is never repeated. Other calls meanwhile wait for the new
-            driver as long as their timeouts permit ("wait", or True), or raise DeadObject at once ("raise").
-            With "wait" a program has one error to handle for each death; "raise" is for loops that have other
-            work to do until then. An event loop is never blocked. Pools outlive the driver; buffers, and
-            objects of other ways to prepare and to execute, do not.
+            open their bursts again; a thread of the client does that at once, or at the next call if the
+            driver died within a second of its start. An execution during which the driver died raises
+            DeadObject once and is never repeated. Other calls meanwhile wait for the new driver as long as
+            their timeouts permit ("wait", or True), or raise DeadObject at once ("raise"). With "wait" a
+            program has one error to handle for each death; "raise" is for loops that have other work to do
+            until then. An event loop is never blocked. Pools outlive the driver; buffers, and objects of
+            other ways to prepare and to execute, do not.
 
     Returns:
         The device, which the caller closes; that ends the driver.
