@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nnburst.cli import main
+from nnburst.cli import main, serve
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
 from nnburst.importer.named_sources import NamedSource
 from nnburst.serving import addresses
@@ -129,6 +129,25 @@ def test_secret_that_is_replaced_by_links_is_read_again(tmp_path: Path) -> None:
 def test_option_of_a_front_that_is_not_there_is_refused(line: list[str]) -> None:
     with pytest.raises(InvalidArgument, match=rf"^{line[0]}: needs --grpc, --http or --metrics$"):
         given(*line)
+
+
+@pytest.mark.parametrize(
+    ("option", "line"),
+    [
+        ("--metrics", ["--metrics", "localhost:0"]),
+        ("--http-metrics", ["--http", "localhost:0", "--http-metrics"]),
+    ],
+)
+def test_option_without_its_extra_is_refused_by_its_own_name(
+    option: str,
+    line: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    missing = {"prometheus_client"}
+    monkeypatch.setattr(serve, "find_spec", lambda name: None if name in missing else name)
+    assert main(["serve", "x", *line]) == 1
+    assert f"nnburst: {option} needs the extra metrics" in capsys.readouterr().err
 
 
 def test_networks_need_no_grpc_and_a_front_has_every_version_of_each() -> None:

@@ -165,7 +165,8 @@ def run(args: argparse.Namespace) -> NoReturn:
     environment = driver_environment()
     args.executor = _executor(args)
     if (args.metrics or args.http_metrics) and find_spec("prometheus_client") is None:
-        raise NnburstError("--metrics needs the extra metrics: pip install 'nnburst[metrics]'")
+        option = "--metrics" if args.metrics else "--http-metrics"
+        raise NnburstError(f"{option} needs the extra metrics: pip install 'nnburst[metrics]'")
     words = python_command(
         "-m", "nnburst.driver", "--executor", args.executor, "--serve", args.name
     )
