@@ -184,7 +184,7 @@ class BoundRequest(NotPicklable, ABC):
 
         Raises:
             BurstBusy: `max_in_flight` requests are under way, this one is one of them, or another thread is
-                using the burst.
+                using the burst. A request that was late is under way until its result has come.
             MissedDeadline: the driver was not restarted in time.
             GeneralFailure: the request does not fit the channel.
             DeadObject, Closed: as for `run`.
