@@ -330,6 +330,12 @@ OPENVINO_PROFILE: Final = Variable(
     " (`--option profile=1`)",
     page="openvino.md",
 )
+#: The variables that built-in executors read when their drivers start, by the executor's name.
+OF_EXECUTORS: Final[dict[str, tuple[Variable[Any], ...]]] = {
+    "litert": (LITERT_ROUTE, LITERT_THREADS),
+    "onnxruntime": (ONNXRUNTIME_PROVIDER, ONNXRUNTIME_THREADS),
+    "openvino": (OPENVINO_DEVICE, OPENVINO_THREADS, OPENVINO_PROFILE),
+}
 DEVICES: Final = Variable(
     "DEVICES",
     _engines,

@@ -19,14 +19,7 @@ from nnburst.client.memory import Memory as Pool
 from nnburst.control.address import cache_directory, replace_file
 from nnburst.fmq.cores import thread_budget
 from nnburst.hal.enums import OperandLifeTime, OperandType, ResultCode
-from nnburst.hal.environment import (
-    LITERT_ROUTE,
-    LITERT_THREADS,
-    ONNXRUNTIME_PROVIDER,
-    ONNXRUNTIME_THREADS,
-    OPENVINO_DEVICE,
-    OPENVINO_THREADS,
-)
+from nnburst.hal.environment import OF_EXECUTORS
 from nnburst.hal.errors import GeneralFailure
 from nnburst.hal.model import DTYPES, Model, Operand, is_extension, size_bytes
 from nnburst.hal.regular_file import read_regular_file
@@ -241,21 +234,10 @@ def processor_model() -> str:
     return f"{platform.machine()} ×{os.cpu_count()}"
 
 
-#: Variables that decide how many threads an engine has, and what computes.
-_SETTINGS: Final = (
-    LITERT_ROUTE,
-    LITERT_THREADS,
-    ONNXRUNTIME_PROVIDER,
-    ONNXRUNTIME_THREADS,
-    OPENVINO_DEVICE,
-    OPENVINO_THREADS,
-)
-
-
 def _circumstances() -> str:
     """The processors, how many of them this process and its drivers may use, and the settings of engines."""
     environment = believed_environment()
-    names = [variable.name for variable in _SETTINGS]
+    names = [variable.name for variables in OF_EXECUTORS.values() for variable in variables]
     settings = [f"{name}={environment[name]}" for name in names if name in environment]
     return ", ".join([processor_model(), f"{thread_budget()} usable", *settings])
 

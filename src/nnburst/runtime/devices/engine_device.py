@@ -23,15 +23,7 @@ from nnburst.control.address import (
     state_directory,
 )
 from nnburst.hal.enums import DeviceType, ExecutionPreference, FeatureLevel, Priority
-from nnburst.hal.environment import (
-    LITERT_ROUTE,
-    LITERT_THREADS,
-    ONNXRUNTIME_PROVIDER,
-    ONNXRUNTIME_THREADS,
-    OPENVINO_DEVICE,
-    OPENVINO_PROFILE,
-    OPENVINO_THREADS,
-)
+from nnburst.hal.environment import OF_EXECUTORS, ONNXRUNTIME_PROVIDER, OPENVINO_DEVICE
 from nnburst.hal.errors import Closed, GeneralFailure
 from nnburst.hal.extensions import GROUP, Extension, ExtensionAttribute
 from nnburst.hal.model import Model
@@ -56,12 +48,6 @@ _DISTRIBUTIONS: Final = {
 }
 #: The variables that choose the hardware of a built-in executor. Facts are cached for one choice.
 _HARDWARE: Final = {"onnxruntime": ONNXRUNTIME_PROVIDER, "openvino": OPENVINO_DEVICE}
-#: The further variables that a built-in executor reads when its driver starts.
-_SETTINGS: Final = {
-    "litert": (LITERT_ROUTE, LITERT_THREADS),
-    "onnxruntime": (ONNXRUNTIME_THREADS,),
-    "openvino": (OPENVINO_THREADS, OPENVINO_PROFILE),
-}
 #: Group of entry points: name of an executor to its `module:attribute`.
 _EXECUTORS: Final = "nnburst.executors"
 #: Begins every stamp; increased when drivers of the same version report other facts.
@@ -114,8 +100,8 @@ class EngineDevice:
         Raises:
             NnburstError: the driver does not start, or a variable that its executor reads is not valid.
         """
-        for setting in _SETTINGS.get(executor, ()):
-            setting.read()
+        for variable in OF_EXECUTORS.get(executor, ()):
+            variable.read()  # refused here, not by the driver that some later call starts
         self.name: Final = name
         self.executor: Final = executor
         self._level: Final = feature_level
