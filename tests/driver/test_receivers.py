@@ -199,6 +199,35 @@ def test_without_a_second_thread_everything_is_answered_elsewhere(
     assert caplog.text.count("cannot start a second receiver") == 1
 
 
+def test_no_more_threads_receive_than_may_while_the_first_one_starts_the_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go_on, started = threading.Event(), list[threading.Thread]()
+
+    class SlowToStart(threading.Thread):
+        def start(self) -> None:
+            super().start()
+            if self.name == "nnburst receiver":
+                started.append(self)
+                if len(started) == 1:
+                    assert go_on.wait(HANG)
+
+    monkeypatch.setattr(worker_module.threading, "Thread", SlowToStart)
+
+    def hold(_: Message) -> None:
+        assert go_on.wait(HANG)
+
+    driver = Driver()
+    driver.handler = hold
+    for _ in range(30):
+        driver.send(Ping())
+    driver.send(Release(1))
+    wait_for(lambda: Release(1) in driver.seen)
+    go_on.set()
+    driver.close()
+    assert 1 + len(started) == driver.receivers._threads <= driver.receivers._most
+
+
 def test_no_more_threads_receive_than_may(driver: Driver) -> None:
     driver.warm_up()
     go_on = threading.Event()

@@ -506,15 +506,15 @@ class Receivers:
 
     def _start(self) -> None:
         """Start one more thread."""
+        self._threads += 1  # before it starts, since it may start others
         try:
             threading.Thread(target=self._receive, name="nnburst receiver", daemon=True).start()
         except (RuntimeError, MemoryError) as error:
             logger.warning(
                 "cannot start a second receiver, so calls go through the scheduler: %s", error
             )
+            self._threads -= 1
             self._most = self._threads
-        else:
-            self._threads += 1
 
     def receive(self) -> NoReturn:
         """Receive calls until the process ends. Called once, by the first thread, after the Hello."""
