@@ -296,6 +296,13 @@ MISUSES: dict[str, tuple[Callable[[], object], str]] = {
     "kind x": (lambda: _network().input("x", (2,)), "kind is 'x'"),
     "scale": (lambda: _network().input(U8, (2,), "a", 0), "scale is 'a'"),
     "constant 300": (lambda: _network().constant(U8, 300, 1.0), "values is 300: .*uint8"),
+    **{
+        f"constant array {number}": (
+            lambda number=number: _network().constant(U8, np.array([0, number]), 1.0),
+            "values is array.*: numbers from .* do not fit uint8",
+        )
+        for number in (300, 2**40, -1, 256.0, math.inf, math.nan)
+    },
     "ragged": (lambda: _network().constant(F32, [[1], [2, 3]]), "values is .*inhomogeneous"),
     "text": (lambda: _network().constant(F32, ["1"]), "values is .*expected real numbers"),
     "complex": (lambda: _network().constant(F32, [1j]), "values is .*expected real numbers"),
@@ -336,6 +343,12 @@ def test_argument_of_the_wrong_kind_is_refused_by_its_name(misuse: str) -> None:
     use, message = MISUSES[misuse]
     with pytest.raises(InvalidArgument, match=rf"^{message}"):
         use()
+
+
+def test_constant_of_whole_numbers_has_its_numbers_without_what_is_behind_their_points() -> None:
+    builder = _network()
+    builder.constant(U8, np.array([255.9, -0.9, 1.5]), 1.0)
+    assert builder.build().operand_values.endswith(bytes([255, 0, 1]))
 
 
 def test_offset_of_numpy_does_not_wrap_around() -> None:

@@ -46,6 +46,17 @@ def _scale(scale: float) -> float:
     return as_float(scale)
 
 
+def _fits(given: npt.NDArray[Any], dtype: np.dtype[Any]) -> bool:
+    """Whether no number of an array is beyond an integer type, which numpy would wrap around."""
+    if dtype.kind not in "iu" or given.dtype.kind not in "iuf" or not given.size:
+        return True
+    if np.can_cast(given.dtype, dtype):
+        return True
+    kept = np.iinfo(dtype)
+    # What lies behind the point is cut off, so the last number below the next integer fits; NaN does not.
+    return bool(kept.min - 1 < given.min().item() and given.max().item() < kept.max + 1)
+
+
 def _elements(name: str, values: object, kind: int) -> npt.NDArray[Any]:
     """The elements of a constant, cast to the type of an operand.
 
@@ -59,9 +70,12 @@ def _elements(name: str, values: object, kind: int) -> npt.NDArray[Any]:
     try:
         given = np.asarray(values)
         is_whole = given.dtype != object or not any(each is None for each in given.flat)
-        if given.dtype.kind not in "USMmc" and is_whole:
+        if given.dtype.kind in "USMmc" or not is_whole:
+            reason = f"expected real numbers, not {given.dtype}"
+        elif _fits(given, dtype):
             return np.asarray(values, dtype=dtype)
-        reason = f"expected real numbers, not {given.dtype}"
+        else:
+            reason = f"numbers from {given.min()} to {given.max()} do not fit {dtype}"
     except (TypeError, ValueError, OverflowError) as error:
         reason = str(error)
     raise InvalidArgument(f"{name} is {values!r}: {reason}")
