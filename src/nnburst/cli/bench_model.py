@@ -30,6 +30,7 @@ from nnburst.cli.options import (
     at_least_one,
     not_negative,
     options_for,
+    refuse_options,
     zero_or_more,
 )
 from nnburst.cli.output import (
@@ -400,9 +401,7 @@ def _refuse_beside_layers(args: argparse.Namespace) -> None:
         "--csv": args.csv is not None,
         "--html": args.html is not None,
     }
-    for option, is_given in given.items():
-        if is_given:
-            raise InvalidArgument(f"{option}: given with --layers, expected only without")
+    refuse_options(given, "given with --layers, expected only without")
 
 
 def _about(args: argparse.Namespace, here: int, there: int) -> dict[str, Any]:

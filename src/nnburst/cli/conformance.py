@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from nnburst.cli.options import Subparsers, above_zero, at_least_one, pattern
+from nnburst.cli.options import Subparsers, above_zero, at_least_one, pattern, refuse_options
 from nnburst.cli.output import (
     add_json_option,
     printable,
@@ -97,9 +97,7 @@ def refuse_driver_options(args: argparse.Namespace) -> None:
         "--max-latency": args.max_latency is not None,
         "--report": args.report is not None,
     }
-    for option, is_given in given.items():
-        if is_given:
-            raise InvalidArgument(f"{option}: given with vector files, expected only without")
+    refuse_options(given, "given with vector files, expected only without")
 
 
 def refuse_vector_options(args: argparse.Namespace) -> None:
@@ -114,11 +112,7 @@ def refuse_vector_options(args: argparse.Namespace) -> None:
         "--exact": args.exact,
         "--jobs": args.jobs > 1,
     }
-    for option, is_given in given.items():
-        if is_given:
-            raise InvalidArgument(
-                f"{option}: given without vector files, expected only with DIR or --shipped"
-            )
+    refuse_options(given, "given without vector files, expected only with DIR or --shipped")
 
 
 def try_driver(args: argparse.Namespace) -> int:

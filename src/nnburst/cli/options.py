@@ -6,6 +6,7 @@ import argparse
 import math
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias, TypedDict
 
@@ -170,6 +171,21 @@ def options_for(path: Path, args: argparse.Namespace) -> dict[str, Any]:
     if not is_onnx(read_regular_file(path)):
         given = {name: given[name] for name in ("as_graph", "exact", "extensions")}
     return given
+
+
+def refuse_options(given: Mapping[str, bool], rule: str) -> None:
+    """Refuse options that the command would ignore as it was called.
+
+    Args:
+        given: whether an option was given, by its name.
+        rule: the end of the message, such as "given with --layers, expected only without".
+
+    Raises:
+        InvalidArgument: one of them was given.
+    """
+    for option, is_given in given.items():
+        if is_given:
+            raise InvalidArgument(f"{option}: {rule}")
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from nnburst.cli.options import Subparsers
+from nnburst.cli.options import Subparsers, refuse_options
 from nnburst.cli.output import (
     add_json_option,
     printable,
@@ -246,11 +246,8 @@ def run(args: argparse.Namespace) -> int:
     """Record, report or show."""
     words: list[str] = args.words
     if words[:1] in (["report"], ["view"]):
-        for option, value in (("-o", args.output), ("--marker", args.marker)):
-            if value is not None:
-                raise InvalidArgument(
-                    f"{option}: given with {words[0]}, expected only with a command to record"
-                )
+        given = {"-o": args.output is not None, "--marker": args.marker is not None}
+        refuse_options(given, f"given with {words[0]}, expected only with a command to record")
     if words[:1] == ["report"]:
         return run_report(words[1:])
     if words[:1] == ["view"]:

@@ -300,6 +300,18 @@ def test_another_provider_is_had_by_the_name_that_it_is_listed_with(
         assert y.tobytes() == in_process(made, x)[0].tobytes()
 
 
+def computed_of_file(path: Path, x: Array) -> Array:
+    """The output of a file's network as a whole graph, by a burst."""
+    with (
+        connect_to("onnxruntime") as device,
+        device.prepare(nnburst.load(path, as_graph=True)) as prepared,
+        prepared.open_burst() as burst,
+    ):
+        (y,) = burst.execute([x]).outputs
+    assert y is not None
+    return y
+
+
 def test_weights_beside_the_file_go_along(tmp_path: Path) -> None:
     made, x = small(), normal(1, 3, 8, 8)
     (expected,) = in_process(made, x)
@@ -310,14 +322,7 @@ def test_weights_beside_the_file_go_along(tmp_path: Path) -> None:
     weights.external_data.add(key="location", value="weights.bin")
     path = tmp_path / "small.onnx"
     path.write_bytes(made.SerializeToString())
-    with (
-        connect_to("onnxruntime") as device,
-        device.prepare(nnburst.load(path, as_graph=True)) as prepared,
-        prepared.open_burst() as burst,
-    ):
-        (y,) = burst.execute([x]).outputs
-    assert y is not None
-    assert y.tobytes() == expected.tobytes()
+    assert computed_of_file(path, x).tobytes() == expected.tobytes()
 
 
 def test_weights_of_one_file_have_it_by_two_spellings_of_its_name(tmp_path: Path) -> None:
@@ -337,14 +342,7 @@ def test_weights_of_one_file_have_it_by_two_spellings_of_its_name(tmp_path: Path
         weights.external_data.add(key="length", value="16")
     path = tmp_path / "two.onnx"
     path.write_bytes(made.SerializeToString())
-    with (
-        connect_to("onnxruntime") as device,
-        device.prepare(nnburst.load(path, as_graph=True)) as prepared,
-        prepared.open_burst() as burst,
-    ):
-        (y,) = burst.execute([np.ones(4, np.float32)]).outputs
-    assert y is not None
-    assert y.tolist() == [4, 10, 18, 28]
+    assert computed_of_file(path, np.ones(4, np.float32)).tolist() == [4, 10, 18, 28]
 
 
 @pytest.mark.every_day("2")
