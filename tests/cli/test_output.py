@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -101,6 +103,14 @@ def test_json_goes_to_the_file(tmp_path: Path) -> None:
     target = tmp_path / "x.json"
     write_json(parse("--json", str(target)), {"cases": [1.5]})
     assert json.loads(target.read_text()) == {"cases": [1.5]}
+
+
+def test_numbers_that_json_lacks_are_null(tmp_path: Path) -> None:
+    target = tmp_path / "figures.json"
+    figures = (np.float64("nan"), math.inf, 1.5, 2)
+    write_json(target, {"cases": [{"figures": figures, "least": -math.inf}], "name": "inf"})
+    found = json.loads(target.read_text())
+    assert found == {"cases": [{"figures": [None, None, 1.5, 2], "least": None}], "name": "inf"}
 
 
 def test_no_json_is_written_unless_asked_for(capsys: pytest.CaptureFixture[str]) -> None:

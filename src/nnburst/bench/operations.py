@@ -6,7 +6,6 @@ input with one thread in this process; outputs are compared first.
 
 from __future__ import annotations
 
-import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -62,9 +61,7 @@ class OperationTimes(NamedTuple):
         return {
             "network": self.network,
             "ratio": self.ratio,
-            "largest_difference": self.largest_difference
-            if math.isfinite(self.largest_difference)
-            else None,
+            "largest_difference": self.largest_difference,
             "cases": [
                 {
                     "name": name,

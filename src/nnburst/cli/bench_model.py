@@ -590,10 +590,7 @@ def _show_layers(args: argparse.Namespace, core: int) -> int:
             differs |= first is not None
             where = f"first differs in {first.name}" if first else "agrees in every operation"
             print(printable(f"{network.name}: {args.executor} {where}, compared with {other}"))
-            rows = [
-                {**asdict(each), "largest": each.largest if math.isfinite(each.largest) else None}
-                for each in layers
-            ]
+            rows = [asdict(layer) for layer in layers]
             report.append({"network": network.name, "layers": rows, "first": first and first.name})
     write_json(args.json, {"devices": [args.executor, other], "networks": report})
     return 1 if differs else 0

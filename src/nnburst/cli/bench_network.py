@@ -14,7 +14,6 @@ this process, on bound buffers and called from C.
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import platform
 from functools import partial
@@ -185,9 +184,7 @@ def _measure(
             "litert_ns": litert.undisturbed_ns,
             "beyond_ns": burst.undisturbed_beyond(litert),
         },
-        "differences": {
-            name: each if math.isfinite(each) else None for name, each in cases.differences.items()
-        },
+        "differences": cases.differences,
         "remarks": cases.remarks,
         "cases": [case.as_json() for case in measured.values()],
     }

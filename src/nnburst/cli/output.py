@@ -9,12 +9,13 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import os
 import re
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
 from importlib.util import find_spec
@@ -126,6 +127,8 @@ def writing(path: Path) -> Iterator[None]:
 def write_json(path: Path | None, value: object) -> None:
     """Write `value` as JSON to `path`, with the fields of `also_in_json`; do nothing if `path` is None.
 
+    Floats that JSON lacks, NaN and infinities, become null.
+
     Raises:
         InvalidArgument: the path is "-" and stdout is closed.
         OSError: the file cannot be written.
@@ -135,7 +138,7 @@ def write_json(path: Path | None, value: object) -> None:
     more = _more.get()
     if more is not None and isinstance(value, dict):
         value = {**value, **more()}
-    text = json.dumps(value, indent=2, allow_nan=False) + "\n"
+    text = json.dumps(_expressible(value), indent=2, allow_nan=False) + "\n"
     if str(path) == "-":
         if sys.stdout is None:
             raise InvalidArgument("--json -: stdout is closed")
@@ -143,6 +146,17 @@ def write_json(path: Path | None, value: object) -> None:
     else:
         with writing(path):
             path.write_text(text, encoding="utf-8")
+
+
+def _expressible(value: object) -> object:
+    """`value` with None for each float that JSON lacks."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _expressible(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_expressible(each) for each in value]
+    return value
 
 
 def printable(text: str) -> str:
