@@ -184,7 +184,7 @@ def test_deadline_that_passes_before_the_preparation_starts_is_missed(
     driver.script.on_prepare = lambda: runs.append(boottime_ns())
     waiting: list[Callable[[], None]] = []
     scheduler = driver.worker._session.scheduler  # type: ignore[union-attr]
-    deadline = boottime_ns() + 50_000_000
+    deadline = boottime_ns() + 500_000_000  # the call comes before it, also on a busy machine
     scheduler.submit = lambda job, *_: waiting.append(job)  # type: ignore[method-assign]
     heard: list[Any] = []
     done = threading.Event()
@@ -193,13 +193,18 @@ def test_deadline_that_passes_before_the_preparation_starts_is_missed(
     # The call itself goes past the scheduler, as it is patched: its jobs are run here.
     driver.device._session.connection.call_async(message, Nothing, (), lambda _: None, timeout=HANG)
     run_next(waiting)
-    while boottime_ns() <= deadline:
-        threading.Event().wait(0.001)
+    outlast(deadline)
     run_next(waiting)
     assert done.wait(HANG)
     assert isinstance(heard[0], MissedDeadline)
     assert heard[0].status == TRANSIENT
     assert runs == []
+
+
+def outlast(deadline_ns: int) -> None:
+    """Wait until a deadline has passed."""
+    while boottime_ns() <= deadline_ns:
+        threading.Event().wait(0.001)
 
 
 def run_next(waiting: list[Callable[[], None]]) -> None:
@@ -209,12 +214,7 @@ def run_next(waiting: list[Callable[[], None]]) -> None:
 
 def test_deadline_that_passes_during_the_preparation_is_missed(driver: ScriptedDriver) -> None:
     deadline = boottime_ns() + 100_000_000
-
-    def outlast() -> None:
-        while boottime_ns() <= deadline:
-            threading.Event().wait(0.001)
-
-    driver.script.on_prepare = outlast
+    driver.script.on_prepare = lambda: outlast(deadline)
     launched = prepare(driver, deadline_ns=deadline)
     assert launched.answer is None
     assert launched.status == TRANSIENT
@@ -333,7 +333,7 @@ def test_e4_deadline_that_passes_before_the_execution_begins_is_missed_for_good(
     model.driver.script.on_run = lambda execution: runs.append(execution) or Outcome()  # type: ignore[func-returns-value]
     waiting: list[Callable[[], None]] = []
     scheduler = model.driver.worker._session.scheduler  # type: ignore[union-attr]
-    deadline = boottime_ns() + 50_000_000
+    deadline = boottime_ns() + 500_000_000  # the call comes before it, also on a busy machine
     scheduler.submit = lambda job, *_: waiting.append(job)  # type: ignore[method-assign]
     heard: list[Any] = []
     done = threading.Event()
@@ -353,8 +353,7 @@ def test_e4_deadline_that_passes_before_the_execution_begins_is_missed_for_good(
         call(started, Nothing, [model.memory.fd], lambda _: None, timeout=HANG)
         run_next(waiting)  # the call itself, which launches the execution
     wait_for(lambda: waiting)
-    while boottime_ns() <= deadline:
-        threading.Event().wait(0.001)
+    outlast(deadline)
     run_next(waiting)
     assert done.wait(HANG)
     assert isinstance(heard[0], MissedDeadline)
