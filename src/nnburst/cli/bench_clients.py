@@ -88,7 +88,8 @@ def run(args: argparse.Namespace) -> int:
         print("bench clients --network needs ai-edge-litert: pip install 'nnburst[litert]'")
         return 1
     if args.network is not None:
-        nnburst.load(args.network)  # what is no network is refused before the first process starts
+        # Refuses a file that is no network before the first process starts.
+        nnburst.load(args.network)
     with text_for_people(args.json):
         found = _measure_all(args)
         _print(found)

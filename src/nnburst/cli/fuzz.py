@@ -428,9 +428,8 @@ def _print(
         if failure.model in names:
             few = "--model", f"^{re.escape(failure.model)}$"
         words = [*args.sources, "--executor", args.executor, *few]
-        if (
-            failure.mutation.partition(" ")[0] in KINDS
-        ):  # else all mutations of the model are needed
+        # What is no kind of mutation, such as the driver's end, may need all mutations of the model.
+        if failure.mutation.partition(" ")[0] in KINDS:
             words += ["--mutation", f"{re.escape(failure.mutation)}$"]
         print("       " + shlex.join(["nnburst", "fuzz", "models", *words]))
 

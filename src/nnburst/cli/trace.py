@@ -64,8 +64,9 @@ def run_report(words: Sequence[str]) -> int:
     parser.add_argument("--csv", action="store_true", help="the times by layer as CSV")
     add_json_option(parser)
     args = parser.parse_args(words)
-    if args.csv and args.per_execution:
-        raise InvalidArgument("--per-execution: given with --csv, expected only without")
+    if args.csv:
+        given = {"--per-execution": args.per_execution}
+        refuse_options(given, "given with --csv, expected only without")
     trace = read(args.file)
     tables = report(trace)
     with text_for_people(args.json):

@@ -53,7 +53,7 @@ def _fits(given: npt.NDArray[Any], dtype: np.dtype[Any]) -> bool:
     if np.can_cast(given.dtype, dtype):
         return True
     kept = np.iinfo(dtype)
-    # What lies behind the point is cut off, so the last number below the next integer fits; NaN does not.
+    # Fractions are cut off, so every number below the integer behind the greatest one fits; NaN does not.
     return bool(kept.min - 1 < given.min().item() and given.max().item() < kept.max + 1)
 
 

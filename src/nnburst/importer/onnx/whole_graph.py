@@ -105,13 +105,12 @@ def whole_graph(
 
 def _files(file: OnnxFile, external: ExternalData) -> dict[str, memoryview]:
     """The bytes of external data files by the first location that the file has for each."""
-    locations: dict[str, str] = {}
-    found: dict[str, memoryview] = {}
+    found: dict[str, tuple[str, memoryview]] = {}
     for _, tensor in tensors_of(file):
         if tensor.is_external:
             location = tensor.external.get("location", "")
-            found[locations.setdefault(file_name(location), location)] = external.file_of(tensor)
-    return found
+            found.setdefault(file_name(location), (location, external.file_of(tensor)))
+    return dict(found.values())
 
 
 def _row_dimension(tensors: Sequence[ValueInfo]) -> str:
