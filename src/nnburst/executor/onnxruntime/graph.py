@@ -248,12 +248,12 @@ class OnnxGraph:
         return self._with_extents(name, extents, (math.prod(extents),))
 
     def narrowed(self, name: str) -> str:
-        """A constant in the form in which the engine fuses the operator that reads it; else `name`.
+        """A constant in the form in which CPU kernels fuse the operator that reads it; else `name`.
 
         A single element has no axes; with `normalizes`, no constant has leading axes of extent 1.
         """
         known = self._constants.get(name)
-        if known is None or known.extents[:1] != (1,):
+        if known is None or known.extents[:1] != (1,) or not self.by_cpu:
             return name
         extents = known.extents
         first = next((at for at, extent in enumerate(extents) if extent != 1), len(extents))
