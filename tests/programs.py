@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nnburst.hal.utils import driver_environment
@@ -36,3 +38,22 @@ def run_program(code: str) -> str:
         env=environ_of_tests(),
     )
     return done.stdout + done.stderr
+
+
+_AS_USER = """
+import json, os, sys
+user, environment = int(sys.argv[1]), json.loads(sys.argv[2])
+os.setgroups([])
+os.setresgid(user, user, user)
+os.setresuid(user, user, user)
+os.execve(sys.argv[3], sys.argv[3:], environment)
+"""
+
+
+def as_user(user: int, words: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    """A command of root's that becomes another user with a group of the same number, and runs `words`.
+
+    With `user=`, subprocess forks as a program of its own does, and in a process with gRPC such a child
+    dies of SIGSEGV now and then, in gRPC's handlers of forks.
+    """
+    return [sys.executable, "-I", "-c", _AS_USER, str(user), json.dumps(dict(environment)), *words]

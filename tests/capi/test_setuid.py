@@ -21,6 +21,7 @@ import pytest
 from capi.conftest import Compile
 from capi.programs import ADD, HEAD
 from nnburst.capi import installed
+from programs import as_user
 
 CALLER = 65534
 pytestmark = pytest.mark.skipif(
@@ -74,12 +75,8 @@ class Setuid:
     def run(self, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run it as its caller does, with nothing but `environment`."""
         return subprocess.run(
-            [self.program],
-            user=CALLER,
-            group=CALLER,
-            extra_groups=[],
+            as_user(CALLER, [str(self.program)], {"MARK": str(self.mark), **environment}),
             cwd="/",
-            env={"MARK": str(self.mark), **environment},
             capture_output=True,
             text=True,
             check=False,
@@ -106,7 +103,7 @@ def setuid(compile_program: Compile) -> Iterator[Setuid]:
         shutil.copy("/usr/bin/id", probe)
         probe.chmod(0o4755)
         done = subprocess.run(
-            [probe, "-u"], user=CALLER, capture_output=True, text=True, check=True
+            as_user(CALLER, [str(probe), "-u"], {}), capture_output=True, text=True, check=True
         )
         if done.stdout != "0\n":
             pytest.skip("this machine gives setuid programs no rights (nosuid or no_new_privs)")

@@ -13,6 +13,7 @@ import pytest
 
 from nnburst.hal import peer
 from nnburst.hal.peer import tcp_peer_user, unix_peer
+from programs import as_user
 
 FAMILIES = [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")]
 #: Connects to the port in its argument, says so, and stays until its input ends.
@@ -110,8 +111,9 @@ def test_another_user_is_known_until_it_has_gone() -> None:
         pytest.skip("no bash, which is the client that every user may run")
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         client = subprocess.Popen(
-            [bash, "-c", CLIENT, "client", str(listener.getsockname()[1])],
-            user=65534,
+            as_user(
+                65534, [bash, "-c", CLIENT, "client", str(listener.getsockname()[1])], os.environ
+            ),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd="/",
