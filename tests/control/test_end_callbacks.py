@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import socket
 import threading
+import weakref
 
 import pytest
 from hypothesis import given
@@ -116,6 +117,19 @@ def test_weakly_held_method_goes_with_its_object(callbacks: EndCallbacks) -> Non
     del gone
     gc.collect()
     assert not callbacks
+
+
+def test_object_that_outlives_an_end_does_not_keep_its_callbacks() -> None:
+    kept, ran, removed = Counter(), EndCallbacks("x"), EndCallbacks("y")
+    ran.add_weakly(kept.count)
+    removed.add_weakly(kept.count)
+    ended = [weakref.ref(ran), weakref.ref(removed)]
+    ran.run()
+    removed.remove(removed._callbacks[0])
+    del ran, removed
+    gc.collect()
+    assert [reference() for reference in ended] == [None, None]
+    assert kept.times == 1
 
 
 def test_end_of_a_connection_runs_what_waits_for_it() -> None:

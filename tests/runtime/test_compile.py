@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import os
 import signal
 import subprocess
@@ -173,6 +175,28 @@ def kill(drivers: Manager, name: str) -> None:
     pid = device.pid
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: device.pid != pid or not device._driver.is_alive)
+
+
+def test_a_request_keeps_nothing_of_the_drivers_that_died(drivers: Manager) -> None:
+    def survivor_is_watched() -> int:
+        return len(drivers.device("second")._driver._session.connection._on_end._callbacks)  # type: ignore[attr-defined]
+
+    with (
+        nnburst.compile(chain(), ["first", "second"], manager=drivers) as compiled,
+        compiled.open_burst() as burst,
+    ):
+        bound: Any = burst.bind()
+        bound.inputs[0][...] = X
+        bound.run()
+        before, watched = weakref.ref(bound._bound), survivor_is_watched()
+        for _ in range(2):
+            kill(drivers, "first")
+            with contextlib.suppress(DeadObject):
+                bound.run()
+            assert bound.run().outputs[0].tolist() == (2 * X * X).tolist()
+        gc.collect()
+        assert before() is None
+        assert survivor_is_watched() == watched
 
 
 def weighed_chain() -> nnburst.Model:

@@ -22,7 +22,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Annotated, Final, NamedTuple, Protocol, Self
+from typing import Annotated, Any, Final, NamedTuple, Protocol, Self
 
 import msgspec
 
@@ -537,6 +537,7 @@ class EndCallbacks:
         self._what = what
         self.ended = False
         self._callbacks: list[Callable[[], None]] = []
+        self._finalizers: dict[Callable[[], None], weakref.finalize[..., Any]] = {}
 
     def __bool__(self) -> bool:
         """Whether there are callbacks to run."""
@@ -550,9 +551,12 @@ class EndCallbacks:
 
     def add_weakly(self, method: Callable[[], None]) -> None:
         """Run a method at the end if its object still exists then."""
-        # The callback refers to the object weakly, and is removed with it.
+        # The callback refers to the object weakly, and is removed with it; it keeps this list no longer than
+        # it stays in it.
         remove, call = self.remove, weakly(method)
-        weakref.finalize(method.__self__, remove, call).atexit = False  # type: ignore[attr-defined]
+        finalizer = weakref.finalize(method.__self__, remove, call)  # type: ignore[attr-defined]
+        finalizer.atexit = False
+        self._finalizers[call] = finalizer
         self.add(call)
 
     def remove(self, callback: Callable[[], None]) -> bool:
@@ -561,7 +565,14 @@ class EndCallbacks:
             self._callbacks.remove(callback)
         except ValueError:
             return False
+        self._forget(callback)
         return True
+
+    def _forget(self, callback: Callable[[], None]) -> None:
+        """Let go of the finalizer of a callback that is no longer in the list."""
+        finalizer = self._finalizers.pop(callback, None)
+        if finalizer is not None:
+            finalizer.detach()
 
     def run(self) -> None:
         """Run all callbacks, the one added last first. Twice is fine."""
@@ -571,6 +582,7 @@ class EndCallbacks:
                 callback = self._callbacks.pop()
             except IndexError:
                 return
+            self._forget(callback)
             try:
                 callback()
             except Exception:

@@ -37,6 +37,7 @@ from nnburst.client.request_cache import RequestCache
 from nnburst.client.session.gate import Gate, entries, leave
 from nnburst.client.session.pending import wake_waiter
 from nnburst.client.staging import in_new_pool
+from nnburst.control.connection import Connection
 from nnburst.hal.enums import ResultCode
 from nnburst.hal.errors import BurstBusy, Closed, MissedDeadline, NnburstError, error_for_code
 from nnburst.hal.limits import UINT32_MAX
@@ -434,11 +435,13 @@ class CompiledRequest(BoundRequest):
         "_arguments",
         "_bound",
         "_burst",
+        "_close_bound",
         "_is_repeated",
         "_last",
         "_measure",
         "_steps",
         "_timeout_ns",
+        "_watched",
         "in_flight",
         "inputs",
         "outputs",
@@ -463,6 +466,8 @@ class CompiledRequest(BoundRequest):
         self.in_flight = False
         self._arguments = arguments_of(burst.inputs, burst.outputs, inputs, outputs)
         self._bound: BoundPlan | None = None
+        self._close_bound: weakref.finalize[..., Any] | None = None
+        self._watched: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._last: ExecutionResult | None = None
         self._timeout_ns = 0
         self._is_repeated = False
@@ -477,21 +482,28 @@ class CompiledRequest(BoundRequest):
 
     def _bind(self) -> None:
         """Bind to the bursts that are open now."""
-        burst, before = self._burst, self._bound
+        burst = self._burst
         self._steps = self._bound = None
-        if before is not None:
-            before.close()
+        if self._close_bound is not None:
+            self._close_bound()
         if self._measure:
             return
         bound = burst._executable.bind(*self._arguments, burst._bursts)
         if bound is not None:
-            weakref.finalize(self, bound.close).atexit = False
+            self._close_bound = weakref.finalize(self, bound.close)
+            self._close_bound.atexit = False
             self._bound = bound
             for request in bound.steps.requests:
                 if isinstance(request, RingRequest):
-                    connection_of(request).on_end_weakly(self._driver_died)
+                    self._watch(connection_of(request))
             if not bound.inputs and not bound.outputs:
                 self._steps = bound.steps.struct
+
+    def _watch(self, connection: Connection) -> None:
+        """Learn of the connection's end; another bind to a driver that lives on changes nothing."""
+        if connection not in self._watched:
+            self._watched.add(connection)
+            connection.on_end_weakly(self._driver_died)
 
     def _driver_died(self) -> None:
         """Make the next run check whether the plan must be bound anew."""
