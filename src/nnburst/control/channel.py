@@ -565,10 +565,10 @@ class EndCallbacks:
             self._callbacks.remove(callback)
         except ValueError:
             return False
-        self._forget(callback)
+        self._detach_finalizer(callback)
         return True
 
-    def _forget(self, callback: Callable[[], None]) -> None:
+    def _detach_finalizer(self, callback: Callable[[], None]) -> None:
         """Let go of the finalizer of a callback that is no longer in the list."""
         finalizer = self._finalizers.pop(callback, None)
         if finalizer is not None:
@@ -582,7 +582,7 @@ class EndCallbacks:
                 callback = self._callbacks.pop()
             except IndexError:
                 return
-            self._forget(callback)
+            self._detach_finalizer(callback)
             try:
                 callback()
             except Exception:
