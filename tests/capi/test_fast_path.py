@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import threading
 import time
+import weakref
 
 import pytest
 
 from capi.interface import Addition, CInterface
 from capi.killed import kill_driver
+from nnburst.capi.native_executions import FAST_PATH
 from nnburst.hal.enums import ResultCode
+from nnburst.runtime.execution.bound_plan import BoundPlan
 
 
 @pytest.mark.parametrize("way", ["burstCompute", "compute"])
@@ -50,6 +54,22 @@ def test_a_killed_driver_is_not_noticed_if_devices_were_not_asked_for(c: CInterf
     kill_driver()
     for value in range(5):
         assert addition.compute(value) == 0
+    addition.close()
+
+
+@pytest.mark.parametrize("way", ["burstCompute", "compute"])
+def test_an_execution_keeps_nothing_of_the_drivers_that_died(c: CInterface, way: str) -> None:
+    addition = Addition(c, explicit=True)
+    bound: list[weakref.ref[BoundPlan]] = []
+    for _ in range(3):
+        for value in range(4):
+            assert addition.compute(value, way) == 0
+        bound.append(weakref.ref(FAST_PATH._latest[addition.execution].bound))
+        kill_driver()
+        assert addition.compute(7, way) == ResultCode.DEAD_OBJECT
+    assert addition.compute(8, way) == 0
+    gc.collect()
+    assert [reference() for reference in bound] == [None] * 3
     addition.close()
 
 

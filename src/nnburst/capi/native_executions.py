@@ -45,7 +45,7 @@ from nnburst.runtime.records import ExecutionMode
 
 
 class _Offer:
-    """A bound request that C may run for an execution. It is kept as long as the handle: C may read it."""
+    """A bound request that C may run for an execution. It is kept as long as C may read it."""
 
     def __init__(self, execution: Execution, bound: BoundPlan, burst: Burst, handle: int) -> None:
         self.execution: Final = execution
@@ -82,6 +82,8 @@ class FastPath:
     def __init__(self) -> None:
         """Create the empty tables; `exchange` is set before the first request."""
         self.exchange: Any = None
+        #: Held while the library gets or loses requests. Reentrant: a signal handler may compute meanwhile.
+        self._lock: Final = threading.RLock()
         self._offers: dict[int, list[_Offer]] = {}
         self._latest: dict[int, _Offer] = {}
 
@@ -97,12 +99,13 @@ class FastPath:
         bound = NativeView(execution).bound_to(burst)
         if bound is None or bound.needs_python:
             return
-        offer = self._known(handle, bound)
-        if offer is None:
-            offer = _Offer(execution, bound, burst, burst_handle)
-            self._offers.setdefault(handle, []).append(offer)
-        self._latest[handle] = offer
-        self.exchange.offer(handle, offer.run)
+        with self._lock:
+            offer = self._known(handle, bound)
+            if offer is None:
+                offer = _Offer(execution, bound, burst, burst_handle)
+                self._offers.setdefault(handle, []).append(offer)
+            self._latest[handle] = offer
+            self.exchange.offer(handle, offer.run)
 
     def _known(self, handle: int, bound: BoundPlan) -> _Offer | None:
         return next((offer for offer in self._offers.get(handle, ()) if offer.bound is bound), None)
@@ -116,9 +119,14 @@ class FastPath:
         Raises:
             NnburstError: the computation failed.
         """
-        offer = self._latest[handle]
-        NativeView(offer.execution).finish_bound(offer.bound, offer.burst, code)
-        return offer.bound.is_current
+        offer, keeps = self._latest[handle], False
+        try:
+            NativeView(offer.execution).finish_bound(offer.bound, offer.burst, code)
+            keeps = offer.bound.is_current
+        finally:
+            if not keeps:  # C drops the one that it has, too, before it unlocks the execution
+                self.release(handle)
+        return keeps
 
     def disable(self, handle: int) -> None:
         """Make the library leave the next computation to Python."""
@@ -126,9 +134,10 @@ class FastPath:
             self.exchange.offer(handle, ffi.NULL)
 
     def release(self, handle: int) -> None:
-        """Drop the requests of a handle that was freed."""
-        self._offers.pop(handle, None)
-        self._latest.pop(handle, None)
+        """Drop the requests of a handle that was freed, or for which C has none any more."""
+        with self._lock:
+            self._offers.pop(handle, None)
+            self._latest.pop(handle, None)
 
     def close(self) -> None:
         """Drop all requests, which the library does not read any more."""
