@@ -9,6 +9,7 @@ there again the filter goes on from the state of the last tick that was answered
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import signal
@@ -90,8 +91,11 @@ def main(executor: str, kills: int) -> int:
         device.prepare(sum_filter()) as prepared,
         prepared.open_burst(states=memory) as burst,
     ):
+        bound = burst.bind()
+        gc.collect()
+        gc.freeze()  # no later collection looks at what exists now
         bare = control(None, device, 0)
-        found = control(burst.bind(), device, kills)
+        found = control(bound, device, kills)
         print(f"{found.answered} ticks answered, {found.held} held, {found.wrong} wrong")
         print(f"{device.recoveries} of {kills} dead drivers made again")
         print(
