@@ -14,7 +14,8 @@ millisecond, again and again: while it is late, nothing else can run there eithe
 subtracted, too. Without the right to that priority they are not told apart, and a line on stderr says so.
 
 The interpreter's collector of garbage looks at all objects of this process now and then, for 20 to 75 ms. As
-the page about real-time loops advises, what exists before the first fault is frozen.
+the page about real-time loops advises, what exists before a fault is frozen: also what the other roads, which
+share this process, made since the fault before.
 """
 
 from __future__ import annotations
@@ -665,8 +666,6 @@ def campaign(
         for open_road in roads(manager):
             road = open_road()
             opened.append(road)
-        gc.collect()
-        gc.freeze()
         chosen = [r for r in opened if not wanted or any(w in r.name for w in wanted)]
         for fault in kinds:
             pairs = [(road, t * 1e-3) for t in TIMEOUTS for road in chosen]
@@ -674,6 +673,8 @@ def campaign(
             for count in range(faults):
                 road, timeout = pairs[count % len(pairs)]
                 row = rows.setdefault((fault, road.name), Row())
+                gc.collect()
+                gc.freeze()
                 Trial(road, manager, striker, clock).run(fault, timeout, chance, row)
                 Trial(road, manager, striker, clock).settle()
     finally:
