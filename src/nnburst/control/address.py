@@ -14,6 +14,7 @@ import re
 import socket
 import stat
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Self
 
@@ -178,6 +179,26 @@ def replace_file(path: Path, content: bytes) -> None:
         raise
 
 
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Have the lock beside a file, to read, change and replace it; make its folder if needed.
+
+    Raises:
+        TimeoutError: another process or thread still has the lock after half a second.
+        OSError: the folder or the lock's file cannot be made.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = _wait_for_lock(path)
+    if lock is None:
+        raise TimeoutError(f"{path}: another process still changes it after {_PATIENCE} s")
+    try:
+        yield
+    finally:
+        # Not only closed: a child that was forked meanwhile has the descriptor, too.
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        os.close(lock)
+
+
 def _given(variable: str) -> Path | None:
     """The folder of nnburst in the one that `variable` names; None if unset. XDG: ignores relative paths."""
     value = believed_environment().get(variable, "")
@@ -198,7 +219,8 @@ def _directory(variable: str, below_home: str) -> Path:
 
 _BACKLOG: Final = 128
 #: Seconds to wait for a lock that a newly forked child of a dead driver may still have: the child closes it,
-#: or is ended, as soon as it gets a core. And seconds between two tries.
+#: or is ended, as soon as it gets a core; or that another process has while it changes a file. And seconds
+#: between two tries.
 _PATIENCE: Final = 0.5
 _LOOK: Final = 0.005
 
@@ -227,7 +249,9 @@ class Listener:
         """
         temporary = check_length(temporary_name(path))
         check_free("address", path)
-        lock = _take_lock(path)
+        lock = _wait_for_lock(path)
+        if lock is None:
+            raise DeviceUnavailable(f"address: {path} is served by another process")
         try:
             listening = _listen(temporary, 0o666 if any_user else 0o600)
         except BaseException:
@@ -254,11 +278,10 @@ class Listener:
         self.abandon_in_child()
 
 
-def _take_lock(path: Path) -> int:
+def _wait_for_lock(path: Path) -> int | None:
+    """The descriptor of `take_lock`; None if the lock is still taken after `_PATIENCE`."""
     deadline = time.monotonic() + _PATIENCE
-    while (lock := take_lock(path)) is None:
-        if time.monotonic() >= deadline:
-            raise DeviceUnavailable(f"address: {path} is served by another process")
+    while (lock := take_lock(path)) is None and time.monotonic() < deadline:
         time.sleep(_LOOK)
     return lock
 

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from nnburst.client.memory import Memory as Pool
-from nnburst.control.address import cache_directory, replace_file
+from nnburst.control.address import cache_directory, locked, replace_file
 from nnburst.fmq.cores import thread_budget
 from nnburst.hal.enums import OperandLifeTime, OperandType, ResultCode
 from nnburst.hal.environment import OF_EXECUTORS
@@ -288,14 +288,15 @@ class CostFile:
     def save(self) -> None:
         """Add what was measured to the file, which others may have written since it was read.
 
-        The file is written as a whole, so that a reader sees the old or the new one.
+        The file is written as a whole, so that a reader sees the old or the new one, and under its lock, so
+        that what others save at the same moment stays.
         """
         if self._path is None or not self._new:
             return
-        kept = self._contents.seconds
-        kept.update(self._read())
-        kept.update(self._new)
-        while len(kept) > _KEPT_AT_MOST:
-            del kept[next(iter(kept))]
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), locked(self._path):
+            kept = self._contents.seconds
+            kept.update(self._read())
+            kept.update(self._new)
+            while len(kept) > _KEPT_AT_MOST:
+                del kept[next(iter(kept))]
             replace_file(self._path, msgspec.json.encode(self._contents))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from math import inf
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nnburst.control import address
 from nnburst.hal.enums import OperationType
 from nnburst.hal.errors import GeneralFailure
 from nnburst.runtime.measured_placement import MeasuredPlacement
@@ -18,6 +20,7 @@ from nnburst.runtime.planning.finished_model import FinishedModel, finish
 from nnburst.runtime.planning.steps import Schedule
 from runtime.measuring.made_up import Enumerated, KnownDevice, VirtualClock, assembled, grown
 from runtime.planning.plans import ADD, EXP, chain
+from waiting import wait_for
 
 
 def placement(
@@ -201,7 +204,7 @@ def test_file_that_cannot_be_read_is_measured_anew(tmp_path: Path, content: byte
     file = CostFile(tmp_path, "device", "1")
     file.put("a", 1.0)
     file.save()
-    (path,) = tmp_path.iterdir()
+    (path,) = tmp_path.glob("*.json")
     assert CostFile(tmp_path, "device", "1").get("a") == 1.0
     path.write_bytes(content)
     assert CostFile(tmp_path, "device", "1").get("a") is None
@@ -217,6 +220,54 @@ def test_figures_that_others_have_kept_meanwhile_stay(tmp_path: Path) -> None:
     one.save()
     found = CostFile(tmp_path, "device", "1")
     assert [found.get(signature) for signature in "abc"] == [1.0, 2.0, 3.0]
+
+
+def test_figures_that_two_save_at_the_same_moment_are_all_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = (CostFile(tmp_path, "device", "1") for _ in range(2))
+    one.put("a", 1.0)
+    other.put("b", 2.0)
+    saving = threading.Thread(target=other.save, daemon=True)
+    waits = threading.Event()
+
+    take_lock, replace_file = address.take_lock, address.replace_file
+
+    def take(path: Path) -> int | None:
+        lock = take_lock(path)
+        if lock is None:
+            waits.set()
+        return lock
+
+    def replace(path: Path, content: bytes) -> None:
+        if threading.current_thread() is not saving:  # `one` has read the file: `other` saves now
+            saving.start()
+            wait_for(lambda: waits.is_set() or not saving.is_alive())
+        replace_file(path, content)
+
+    monkeypatch.setattr(address, "_PATIENCE", 60.0)
+    monkeypatch.setattr(address, "take_lock", take)
+    monkeypatch.setattr("nnburst.runtime.part_timer.replace_file", replace)
+    one.save()
+    saving.join(60)
+    found = CostFile(tmp_path, "device", "1")
+    assert [found.get(signature) for signature in "ab"] == [1.0, 2.0]
+
+
+def test_figures_are_not_kept_while_another_process_does_not_let_go_of_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(address, "_PATIENCE", 0.0)
+    one, other = (CostFile(tmp_path, "device", "1") for _ in range(2))
+    one.put("a", 1.0)
+    one.save()
+    other.put("b", 2.0)
+    (path,) = tmp_path.glob("*.json")
+    with address.locked(path):
+        other.save()
+    assert other.get("b") == 2.0
+    found = CostFile(tmp_path, "device", "1")
+    assert (found.get("a"), found.get("b")) == (1.0, None)
 
 
 def test_figures_count_only_for_the_cores_and_settings_that_they_were_measured_with(
