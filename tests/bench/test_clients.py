@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+import heapq
+import os
+from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnburst.bench.clients.client import moments_of
+from nnburst.bench.clients.client import LoadClient, moments_of
 from nnburst.bench.clients.load import Load, Usage
 from nnburst.bench.clients.scenario import ClientShare, Ran, jain_index, simulate_queue
+from nnburst.client.device import Device
 
 MS = 1_000_000
 LOAD = Load("x", clients=2, rate=50.0, spins=True, cores=(0,), seconds=2.0)
@@ -34,6 +39,21 @@ def test_request_waits_until_a_server_is_free() -> None:
 
 def test_requests_of_one_client_are_served_one_after_the_other() -> None:
     assert queue([0, 10, 10], [0, 0, 1], [100, 100, 100], 2) == [100, 190, 100]
+
+
+def test_queue_that_grows_is_walked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    pushed = 0
+
+    def push(heap: list[Any], entry: Any) -> None:
+        nonlocal pushed
+        pushed += 1
+        heappush(heap, entry)
+
+    heappush = heapq.heappush
+    monkeypatch.setattr(heapq, "heappush", push)
+    took = queue(list(range(500)), [0] * 500, [100] * 500, 2)
+    assert took == [100 * (n + 1) - n for n in range(500)]
+    assert pushed <= 2 * len(took)
 
 
 @given(
@@ -74,6 +94,27 @@ def test_moments_are_a_poisson_process_that_a_seed_repeats() -> None:
 
 def test_load_is_read_as_it_was_written() -> None:
     assert Load.from_text(LOAD.as_text()) == LOAD
+
+
+def test_open_loop_ends_at_its_end_however_many_requests_still_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = begin = 5 * MS
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += round(seconds * 1e9)
+
+    clock = SimpleNamespace(monotonic_ns=lambda: now, sleep=sleep)
+    monkeypatch.setattr("nnburst.bench.clients.client.time", clock)
+    wanted = Load("x", clients=1, rate=10_000.0, spins=True, cores=(0,), seconds=1.0)
+    device = cast("Device", SimpleNamespace(pid=os.getpid()))
+    client = LoadClient(device, ExitStack(), lambda: sleep(0.01))  # serves 100 requests a second
+    trips = client.run(wanted, 0, begin).trips
+    assert len(trips) == 90
+    assert begin + wanted.settling_ns <= trips[0, 0]
+    assert trips[-1, 1] < begin + wanted.duration_ns <= trips[-1, 2]
+    assert np.array_equal(trips[:, 0], np.sort(trips[:, 0]))
 
 
 def ran(trips: list[Any], stolen: list[tuple[int, float]]) -> Ran:

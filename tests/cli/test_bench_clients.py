@@ -59,3 +59,9 @@ def test_file_that_is_no_network_is_refused_before_clients_start(
 def test_senseless_numbers_of_clients_are_refused(counts: str) -> None:
     with pytest.raises(SystemExit):
         main(["bench", "clients", "--clients", counts])
+
+
+def test_rates_that_no_client_reaches_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["bench", "clients", "--rate", "1e9"])
+    assert "argument --rate: '1e9', expected at most 1e+06" in capsys.readouterr().err

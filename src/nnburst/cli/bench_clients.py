@@ -2,9 +2,10 @@
 
 Every client is a process with a burst of its own. In a closed loop it sends its next request as soon as it
 has a result. In an open loop requests arrive by a Poisson process, whether or not the one before is answered,
-and their latency counts from the arrival. An open loop is compared with a simulated queue: the same requests,
-served in order by as many servers as there are cores, each as fast as an execution of one client alone.
-Fairness is Jain's index: of answers in a closed loop, of mean latencies in an open one.
+and their latency counts from the arrival; those that still wait at the end are left out. An open loop is
+compared with a simulated queue: the same requests, served in order by as many servers as there are cores,
+each as fast as an execution of one client alone. Fairness is Jain's index: of answers in a closed loop, of
+mean latencies in an open one.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ _LOOPS: Final = ("closed", "open")
 _WAITING: Final = ("spinning", "sleeping")
 #: Cores that a load may run on.
 _CORES: Final = ("all", "one")
+#: No client sends more requests a second; the times at which all of them arrive lie in its memory.
+_MOST_A_SECOND: Final = 1e6
 
 
 def prepare_parser(subparsers: Subparsers) -> None:
@@ -58,9 +61,9 @@ def prepare_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument(
         "--rate",
-        type=above_zero,
+        type=_rate,
         default=50.0,
-        help="requests a second of each client of an open loop (default: %(default)g)",
+        help="requests a second of each client of an open loop, at most 1e6 (default: %(default)g)",
     )
     parser.add_argument(
         "--seconds",
@@ -80,6 +83,14 @@ def _counts(text: str) -> tuple[int, ...]:
     if max(counts) > 256:  # a service's limit
         raise argparse.ArgumentTypeError(f"{text!r}, expected at most 256 clients")
     return counts
+
+
+def _rate(text: str) -> float:
+    """Parse requests a second (type of an option)."""
+    rate = above_zero(text)
+    if rate > _MOST_A_SECOND:
+        raise argparse.ArgumentTypeError(f"{text!r}, expected at most {_MOST_A_SECOND:g}")
+    return rate
 
 
 def run(args: argparse.Namespace) -> int:

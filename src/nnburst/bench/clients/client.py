@@ -100,7 +100,7 @@ class LoadClient(Closing):
         def trips(first: int, last: int) -> Trips:
             if moments is None:
                 return self._closed_loop(first, last)
-            return self._open_loop(moments[(moments >= first) & (moments < last)])
+            return self._open_loop(moments[(moments >= first) & (moments < last)], last)
 
         trips(begin_ns, counted)
         before = self._used()
@@ -124,17 +124,25 @@ class LoadClient(Closing):
         sent = np.asarray(stamps, np.int64)
         return np.stack([sent, sent, np.append(sent[1:], now)], axis=1)
 
-    def _open_loop(self, moments: npt.NDArray[np.int64]) -> Trips:
-        """Execute once for each time: then, or as soon as the request before is answered."""
+    def _open_loop(self, moments: npt.NDArray[np.int64], end_ns: int) -> Trips:
+        """Execute once for each time: then, or as soon as the request before is answered.
+
+        Requests that still wait at `end_ns` are not sent: more may come than are ever served.
+        """
         execute, clock = self._execute, time.monotonic_ns
         trips = np.empty((len(moments), 3), np.int64)
         trips[:, 0] = moments
-        for place, due in enumerate(moments.tolist()):
+        sent = 0
+        for due in moments.data:
             _sleep_until(due)
-            trips[place, 1] = clock()
+            now = clock()
+            if now >= end_ns:
+                break
+            trips[sent, 1] = now
             execute()
-            trips[place, 2] = clock()
-        return trips
+            trips[sent, 2] = clock()
+            sent += 1
+        return trips[:sent]
 
     def close(self) -> None:
         """Close the burst, the model and the connection."""

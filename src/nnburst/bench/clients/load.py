@@ -23,8 +23,9 @@ class Load:
         address: address of the service, for `nnburst.connect`.
         clients: number of client processes, each with its own burst.
         rate: requests a second of each client, by a Poisson process (an open loop: a request that arrives
-            while another one is under way waits, and its latency counts from the arrival); 0 for a closed
-            loop, in which each client sends its next request as soon as it has a result.
+            while another one is under way waits, and its latency counts from the arrival; those that
+            still wait at the end of the run do not count); 0 for a closed loop, in which each client sends
+            its next request as soon as it has a result.
         spins: whether clients and workers may spin while they wait.
         cores: cores that clients and workers may run on.
         seconds: duration of the run.

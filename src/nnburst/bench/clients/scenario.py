@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -163,20 +164,21 @@ def simulate_queue(
         Nanoseconds for each request, in the order of `arrivals`.
     """
     free = [0] * servers
-    client_free = [0] * (int(clients.max(initial=-1)) + 1)
-    waiting = [(int(arrivals[i]), i) for i in np.argsort(arrivals, kind="stable")]
+    to_come: dict[int, deque[int]] = defaultdict(deque)
+    for index in np.argsort(arrivals, kind="stable").tolist():
+        to_come[int(clients[index])].append(index)
+    # Of each client only the next request: the ones behind it cannot be served before.
+    waiting = [(int(arrivals[each[0]]), each.popleft(), client) for client, each in to_come.items()]
     heapq.heapify(waiting)
     took = np.zeros(len(arrivals), np.int64)
     while waiting:
-        ready, index = heapq.heappop(waiting)
-        client = int(clients[index])
-        if client_free[client] > ready:  # the client's request before is not served yet
-            heapq.heappush(waiting, (client_free[client], index))
-            continue
+        ready, index, client = heapq.heappop(waiting)
         done = max(ready, heapq.heappop(free)) + int(services[index])
         heapq.heappush(free, done)
-        client_free[client] = done
         took[index] = done - int(arrivals[index])
+        if to_come[client]:
+            following = to_come[client].popleft()
+            heapq.heappush(waiting, (max(int(arrivals[following]), done), following, client))
     return took
 
 
