@@ -164,6 +164,19 @@ def test_files_with_damaged_cases_are_refused_by_their_names(
         assert reason in told
 
 
+def test_two_cases_of_one_name_in_a_file_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.json"
+    twice = [{"name": "run", "blocks_ns": blocks(100)}, {"name": "run", "blocks_ns": blocks(200)}]
+    path.write_text(json.dumps({"cases": twice}))
+    assert main(["bench", "compare", str(path), str(path)]) == 1
+    assert f"{path}: two cases named 'run', expected names that differ" in capsys.readouterr().err
+    networks = [{"network": name, "cases": twice[:1]} for name in ("a", "b")]
+    path.write_text(json.dumps({"cases": networks}))
+    assert main(["bench", "compare", str(path), str(path)]) == 0
+
+
 @pytest.mark.parametrize("conditions", [None, {"doubts": None}])
 def test_files_with_damaged_conditions_are_refused_by_their_names(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], conditions: object

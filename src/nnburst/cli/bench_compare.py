@@ -114,9 +114,14 @@ def blocks_of(content: Any, relative_to: str | None = None) -> Blocks:  # noqa: 
     """Blocks of every case in a file, by name; with `relative_to`, their ratios to that case, block by block.
 
     Raises:
-        InvalidArgument: there is no case `relative_to` with as many blocks, or blocks are no numbers above 0.
+        InvalidArgument: there is no case `relative_to` with as many blocks, two cases have one name, or
+            blocks are no numbers above 0.
     """
-    found = dict(_cases(content, ""))
+    found: dict[str, list[float]] = {}
+    for name, blocks in _cases(content, ""):
+        if name in found:
+            raise InvalidArgument(f"two cases named {name!r}, expected names that differ")
+        found[name] = blocks
     if relative_to is None:
         return found
     if relative_to not in found:
