@@ -15,7 +15,7 @@
 typedef void *handle;
 typedef void *status;
 
-enum { API_VERSION = 18, PLUGIN_VERSION = 22 };
+enum { API_VERSION = 18, PLUGIN_VERSION = 23 };
 enum {
     GET_ERROR_MESSAGE = 2,
     CREATE_ENV = 3,
@@ -179,7 +179,7 @@ int nnb_onnx_open(const char *path, char *version, char *providers) {
 
 int nnb_onnx_plug(const char *path, const char *name, uint32_t *hardware, char *message) {
     if (!engine.has_plugins) {
-        snprintf(message, NNB_ONNX_MESSAGE_BYTES, "this version of the engine has no plugins");
+        snprintf(message, NNB_ONNX_MESSAGE_BYTES, "plugins need version 1.23 or a newer one");
         return NNB_ONNX_TOO_OLD;
     }
     handle *devices = NULL;

@@ -72,7 +72,8 @@ int nnb_onnx_open(const char *path, char *version, char *providers);
 
 /* Registers a plugin's library, and uses its first device of the provider with this name for all later
  * sessions that name the provider; `hardware` is set to the device's kind (enum nnb_onnx_hardware). Not
- * thread-safe; needs version 1.22. NNB_ONNX_FAILED with the reason in `message`. */
+ * thread-safe. NNB_ONNX_FAILED with the reason in `message`; NNB_ONNX_TOO_OLD before version 1.23, whose
+ * plugins are called with other arguments than later ones. */
 int nnb_onnx_plug(const char *path, const char *name, uint32_t *hardware, char *message);
 
 /* Makes a session of a graph: `threads` compute, and do not spin while they are idle. `content` and

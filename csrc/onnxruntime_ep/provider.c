@@ -560,11 +560,11 @@ ort_status CreateEpFactories(const char *registered_name, const struct ort_base 
     (void)registered_name;
     (void)logger;
     bool has_table = false;
-    *count = 0;
     ORT_TRY(look_up(base, &has_table));
-    if (!has_table) {
+    if (!has_table) { /* before 1.23 the engine passes no logger: what stands in `count` is no pointer of its */
         return NULL;
     }
+    *count = 0;
     if (most == 0) {
         return nnb_ort_status(ORT_INVALID_ARGUMENT, "nnburst: there is no room for a factory");
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,12 +17,23 @@ from executor.onnxruntime.networks import computed, image, network
 from nnburst import onnxruntime as plugin
 from nnburst.capi.installed import PROVIDER_LIBRARY
 from nnburst.executor.built_in import onnxruntime
+from nnburst.executor.onnxruntime.native import library
 from nnburst.hal.enums import DeviceType
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
 
 LIBRARY = str(PROVIDER_LIBRARY)
+VERSION = library().version
+HAS_PLUGINS = tuple(map(int, VERSION.split(".")[:2])) >= (1, 23)
 
 pytestmark = pytest.mark.skipif(not PROVIDER_LIBRARY.is_file(), reason="built without the provider")
+needs_plugins = pytest.mark.skipif(
+    not HAS_PLUGINS, reason=f"onnxruntime {VERSION}: plugins need 1.23 or newer"
+)
+
+
+def because(reason: str) -> str:
+    """The reason why a library is refused: itself, or the engine's version."""
+    return reason if HAS_PLUGINS else "plugins need version 1.23 or a newer one"
 
 
 @pytest.fixture
@@ -31,6 +43,7 @@ def service() -> Iterator[Service]:
         yield service
 
 
+@needs_plugins
 def test_networks_run_on_the_first_device_of_the_provider_that_the_service_names(
     service: Service,
 ) -> None:
@@ -56,6 +69,7 @@ def test_networks_run_on_the_first_device_of_the_provider_that_the_service_names
         assert not burst.execute([x]).outputs[0].any()
 
 
+@needs_plugins
 def test_an_option_that_the_provider_refuses_is_named(service: Service) -> None:
     options = {
         "provider_library": LIBRARY,
@@ -87,12 +101,12 @@ def identity() -> bytes:
         (
             {"provider_library": LIBRARY, "provider": "Toaster"},
             DeviceUnavailable,
-            "no provider 'Toaster' by the library .*there are devices of",
+            f"no provider 'Toaster' by the library .*{because('there are devices of')}",
         ),
         (
             {"provider_library": "/nowhere/lib.so", "provider": "Toaster"},
             DeviceUnavailable,
-            "'/nowhere/lib.so'",
+            f"'/nowhere/lib.so': {because('')}",
         ),
         ({"provider": "Toaster"}, DeviceUnavailable, "no provider 'Toaster', it has .*CPU"),
         ({"provider_library": LIBRARY}, InvalidArgument, "'provider_library' without a provider"),
@@ -104,6 +118,22 @@ def test_a_provider_that_is_not_there_is_refused_by_name(
 ) -> None:
     with pytest.raises(error, match=words):
         onnxruntime(options)
+
+
+def test_nothing_is_written_where_an_engine_before_1_23_has_no_argument() -> None:
+    get_api = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint32)(lambda _: None)
+    get_version = ctypes.CFUNCTYPE(ctypes.c_char_p)(lambda: b"1.22.1")
+    base = (ctypes.c_void_p * 2)(
+        *(ctypes.cast(f, ctypes.c_void_p).value for f in (get_api, get_version))
+    )
+    factories, memory = (ctypes.c_void_p * 4)(), ctypes.c_size_t(7)
+    make = ctypes.CDLL(LIBRARY).CreateEpFactories
+    make.restype = ctypes.c_void_p
+    # Its five arguments: name, base, factories, room, count; the sixth is what a register happens to hold.
+    given = b"nnburst", base, factories, ctypes.c_size_t(4), ctypes.byref(ctypes.c_size_t())
+    assert make(*given, ctypes.byref(memory)) is None
+    assert memory.value == 7
+    assert not any(factories)
 
 
 @pytest.mark.parametrize("option", ["--provider", "--provider-library"])
