@@ -104,18 +104,12 @@ def chromium(scratch: Path) -> Iterator[Page]:
         pytest.skip("there is no chromium")
     (their_in, to_browser), (from_browser, their_out) = os.pipe(), os.pipe()
 
-    def in_place() -> None:  # the browser takes fds 3 and 4
-        a, b = os.dup(their_in), os.dup(their_out)
-        os.dup2(a, 3)
-        os.dup2(b, 4)
-
+    in_place = 'exec "$@" 3<&0 4>&1 </dev/null >/dev/null'  # the browser takes fds 3 and 4
     process = subprocess.Popen(
-        [program, *FLAGS, f"--user-data-dir={scratch / 'chromium'}"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
+        ["sh", "-c", in_place, "sh", program, *FLAGS, f"--user-data-dir={scratch / 'chromium'}"],
+        stdin=their_in,
+        stdout=their_out,
         stderr=subprocess.DEVNULL,
-        preexec_fn=in_place,
-        close_fds=False,
     )
     os.close(their_in)
     os.close(their_out)

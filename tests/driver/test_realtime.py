@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,11 +15,16 @@ import pytest
 import nnburst
 from nnburst.testing.raw_peer import PATIENCE
 
-ROOT = os.getuid() == 0
-LIBC = ctypes.CDLL(None)
-PR_CAPBSET_DROP = 24
-#: CAP_IPC_LOCK, CAP_SYS_NICE
-CAPABILITIES = (14, 23)
+#: Lowers its limits, which for root count only without these capabilities, and becomes the command after it.
+LOWERED = """
+import ctypes, os, resource, sys
+PR_CAPBSET_DROP, CAP_IPC_LOCK, CAP_SYS_NICE = 24, 14, 23
+resource.setrlimit(resource.RLIMIT_RTPRIO, (0, 0))
+resource.setrlimit(resource.RLIMIT_MEMLOCK, (1 << 16, 1 << 16))
+for capability in (CAP_IPC_LOCK, CAP_SYS_NICE) if os.getuid() == 0 else ():
+    assert ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, capability) == 0
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 
 
 def permits_realtime() -> bool:
@@ -36,19 +39,11 @@ def permits_realtime() -> bool:
 
 @contextmanager
 def serving(address: Path, *words: str, lowered: bool = False) -> Iterator[subprocess.Popen[str]]:
-    def lower() -> None:
-        resource.setrlimit(resource.RLIMIT_RTPRIO, (0, 0))
-        resource.setrlimit(resource.RLIMIT_MEMLOCK, (1 << 16, 1 << 16))
-        for capability in CAPABILITIES if ROOT else ():  # root's limits do not count
-            assert LIBC.prctl(PR_CAPBSET_DROP, capability) == 0
-
     command = [sys.executable, "-m", "nnburst", "serve", str(address), "--executor", "null", *words]
+    if lowered:
+        command = [sys.executable, "-I", "-c", LOWERED, *command]
     with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lower if lowered else None,
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
             yield process

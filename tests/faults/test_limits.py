@@ -36,7 +36,6 @@ def taken(
     road: str,
     tmp_path: Path,
     *limits: str,
-    before: Callable[[], None] | None = None,
     prefix: tuple[str, ...] = (),
     without: tuple[str, ...] = (),
     **environment: str,
@@ -49,9 +48,8 @@ def taken(
         command,
         env={**inherited, **environment},
         cwd=tmp_path,
-        preexec_fn=before,
-        stdout=subprocess.DEVNULL if before is None else None,
-        stderr=subprocess.DEVNULL if before is None else None,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
     try:
@@ -159,14 +157,10 @@ def test_odd_names_of_folders_are_no_obstacle(road: str, value: str, tmp_path: P
     assert is_fine(outcome), outcome
 
 
-def _close_stdio() -> None:
-    for fd in range(3):
-        os.close(fd)
-
-
 @pytest.mark.campaign
 def test_closed_standard_streams_are_no_obstacle(road: str, tmp_path: Path) -> None:
-    outcome = taken(road, tmp_path, before=_close_stdio)
+    closed = ("sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh")
+    outcome = taken(road, tmp_path, prefix=closed)
     assert outcome == "", outcome
 
 
