@@ -390,57 +390,47 @@ def compile(  # noqa: A001 - NNAPI's word
     elif shapes is not None or as_graph is not None:
         raise InvalidArgument("shapes, as_graph: given, but the model is not the path of a file")
 
-    def finished() -> Compilation:
-        known = Manager.of_process() if manager is None else manager
-        if not isinstance(known, Manager):
-            raise InvalidArgument(
-                f"manager is of type {type(manager).__name__}, expected a Manager"
-            )
-        if devices is None:
-            chosen = _graph_devices(known, model)
-        elif isinstance(devices, str):
-            raise InvalidArgument(
-                f"devices: {devices!r}, expected a list of devices: [{devices!r}]"
-            )
-        else:
-            chosen = [_device(known, device) for device in devices]
+    def compiled() -> CompiledModel:
+        known = _manager(manager)
+        chosen = _devices(known, devices, model)
         folder = None if cache_dir is None else check_path("cache_dir", cache_dir)
         compilation = Compilation(_framework_model(model, pools), chosen, manager=known)
         compilation.preference = preference
         compilation.priority = NDK_PRIORITIES[validate_priority(priority)]
         if folder is not None:
-            os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103
-            built = compilation.model._built_model
-            contents = [memory.bytes for memory in built.memories]
-            compilation.set_caching(
-                folder, model_token(built.model, contents) if token is None else token
-            )
-        if placement not in ("declared", "measured"):
-            raise InvalidArgument(f"placement: {placement!r}, expected 'declared' or 'measured'")
-        if placement == "declared" and measuring is not None:
-            raise InvalidArgument("measuring: given, but placement is 'declared'")
-        if measuring is not None:
-            compilation.place_by_measurement(measuring)
-        elif placement == "measured" and chosen is None:
-            compilation._try_engines()
+            _cache(compilation, folder, token)
+        _place(compilation, placement, measuring, tries_engines=chosen is None)
         compilation._behave(may_fall_back=bool(fallback), waits_for_drivers=recover == "wait")
-        compilation.limit(max(call.left, 1e-9))
-        try:
-            compilation.finish()
-        except BaseException:
-            compilation.close()
-            raise
-        return compilation
+        _finish(compilation, call)
+        made = CompiledModel(compilation, bursts=bursts)
+        if CPU_NAME in made.plan.devices:
+            warn_of_reference(model)
+        return made
 
     try:
-        compilation = _Compiling(finished).wait(call)
+        return _Compiling(compiled).wait(call)
     except MissedDeadline as error:
         raise MissedDeadline(f"timeout: {timeout:g} s: {error}", status=error.status) from error
-    compilation._finished_executable.own(compilation.model._built_model.memories)
-    compiled = CompiledModel(compilation, bursts=bursts)
-    if CPU_NAME in compiled.plan.devices:
-        warn_of_reference(model)
-    return compiled
+
+
+def _manager(given: Manager | None) -> Manager:
+    """The manager to use: that of this process unless one is given."""
+    if given is None:
+        return Manager.of_process()
+    if not isinstance(given, Manager):
+        raise InvalidArgument(f"manager is of type {type(given).__name__}, expected a Manager")
+    return given
+
+
+def _devices(
+    manager: Manager, given: Sequence[str | Device] | None, model: HalModel | CarriesPools
+) -> list[Device] | None:
+    """The devices to use, without a fallback; None for those that the manager chooses."""
+    if given is None:
+        return _graph_devices(manager, model)
+    if isinstance(given, str):
+        raise InvalidArgument(f"devices: {given!r}, expected a list of devices: [{given!r}]")
+    return [_device(manager, device) for device in given]
 
 
 def _graph_devices(manager: Manager, model: HalModel | CarriesPools) -> list[Device] | None:
@@ -463,22 +453,80 @@ def _graph_devices(manager: Manager, model: HalModel | CarriesPools) -> list[Dev
     )
 
 
-class _Compiling:
-    """Makes a compilation on a thread, so that the caller can stop waiting for it."""
+def _device(manager: Manager, device: str | Device) -> Device:
+    if isinstance(device, str):
+        return manager.device(device)
+    if not manager._has(device):
+        raise InvalidArgument(f"devices: {device!r} is not a device of this manager")
+    return device
 
-    def __init__(self, finished: Callable[[], Compilation]) -> None:
-        """Begin to call `finished` on a new thread."""
-        self._finished: Final = finished
+
+def _framework_model(model: HalModel | CarriesPools, pools: Sequence[Pool]) -> Model:
+    bare = bare_model(model)
+    if isinstance(model, HalModel):
+        return Model.of(bare, [Memory._of_pool(share(pool)) for pool in check_pools(pools)])
+    if pools:
+        raise InvalidArgument(f"pools: {len(pools)} given, the model brings its own")
+    carried = [filled_pool(np.ascontiguousarray(content).data) for content in model.pools]
+    return Model.of(bare, [Memory._of_pool(pool) for pool in carried])
+
+
+def _cache(compilation: Compilation, folder: str, token: bytes | None) -> None:
+    """Have a compilation use cache files in a folder, which is made if it is missing.
+
+    Args:
+        compilation: the compilation.
+        folder: the folder.
+        token: 32 bytes that identify the model; None for a hash of its content.
+    """
+    os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103
+    built = compilation.model._built_model
+    if token is None:
+        token = model_token(built.model, [memory.bytes for memory in built.memories])
+    compilation.set_caching(folder, token)
+
+
+def _place(
+    compilation: Compilation, placement: str, measuring: Measuring | None, *, tries_engines: bool
+) -> None:
+    """Choose how a compilation is placed; "measured" times whole models if `tries_engines`."""
+    if placement not in ("declared", "measured"):
+        raise InvalidArgument(f"placement: {placement!r}, expected 'declared' or 'measured'")
+    if placement == "declared" and measuring is not None:
+        raise InvalidArgument("measuring: given, but placement is 'declared'")
+    if measuring is not None:
+        compilation.place_by_measurement(measuring)
+    elif placement == "measured" and tries_engines:
+        compilation._try_engines()
+
+
+def _finish(compilation: Compilation, call: CallTime) -> None:
+    """Finish a compilation within the time that is left; it owns the model's memories then."""
+    compilation.limit(max(call.left, 1e-9))
+    try:
+        compilation.finish()
+    except BaseException:
+        compilation.close()
+        raise
+    compilation._finished_executable.own(compilation.model._built_model.memories)
+
+
+class _Compiling:
+    """Compiles on a thread, so that the caller can stop waiting for it."""
+
+    def __init__(self, compiled: Callable[[], CompiledModel]) -> None:
+        """Begin to call `compiled` on a new thread."""
+        self._compiled: Final = compiled
         self._ended: Final = threading.Event()
         self._lock: Final = threading.Lock()
         self._is_given_up = False
-        self._made: Compilation | None = None
+        self._made: CompiledModel | None = None
         self._error: BaseException | None = None
         DaemonThread(self._run)
 
     def _run(self) -> None:
         try:
-            self._made = self._finished()
+            self._made = self._compiled()
         except BaseException as error:
             self._error = error
         with self._lock:
@@ -487,7 +535,7 @@ class _Compiling:
         if is_given_up:
             self._close()
 
-    def wait(self, call: CallTime) -> Compilation:
+    def wait(self, call: CallTime) -> CompiledModel:
         """Wait until it has ended. After a timeout it goes on, and its result is closed.
 
         Raises:
@@ -517,21 +565,3 @@ class _Compiling:
     def _close(self) -> None:
         if self._made is not None:
             self._made.close()
-
-
-def _device(manager: Manager, device: str | Device) -> Device:
-    if isinstance(device, str):
-        return manager.device(device)
-    if not manager._has(device):
-        raise InvalidArgument(f"devices: {device!r} is not a device of this manager")
-    return device
-
-
-def _framework_model(model: HalModel | CarriesPools, pools: Sequence[Pool]) -> Model:
-    bare = bare_model(model)
-    if isinstance(model, HalModel):
-        return Model.of(bare, [Memory._of_pool(share(pool)) for pool in check_pools(pools)])
-    if pools:
-        raise InvalidArgument(f"pools: {len(pools)} given, the model brings its own")
-    carried = [filled_pool(np.ascontiguousarray(content).data) for content in model.pools]
-    return Model.of(bare, [Memory._of_pool(pool) for pool in carried])
