@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from nnburst.runtime.devices.driver_device import DriverPart
 from nnburst.runtime.devices.manager import Manager, Settings
 from nnburst.runtime.execution.executable import EXECUTIONS
 from nnburst.testing.models.tflite_builder import TfliteBuilder
+from waiting import error_of
 
 
 def sums(path: Path) -> Path:
@@ -67,6 +69,22 @@ def test_a_file_that_does_not_is_a_whole_graph_and_the_log_has_the_reason(
     [said] = [r.getMessage() for r in caplog.records if r.name == "nnburst.importer"]
     assert said.startswith(f"{path} runs as a whole graph, on its own engine: ")
     assert "INT64" in said
+
+
+def test_the_timeout_holds_for_a_file_system_that_does_not_answer(
+    tmp_path: Path, manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, answers = sums(tmp_path / "x.tflite"), threading.Event()
+
+    def read(path: Path) -> bytes:
+        answers.wait()
+        return path.read_bytes()
+
+    monkeypatch.setattr("nnburst.importer.load.read_regular_file", read)
+    with manager:
+        said = error_of(lambda: nnburst.compile(path, manager=manager, timeout=0.1))
+        answers.set()
+    assert said == "timeout: 0.1 s: reading, placing and preparing have not ended"
 
 
 def test_as_graph_decides_otherwise(tmp_path: Path, manager: Manager) -> None:

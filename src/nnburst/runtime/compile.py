@@ -351,7 +351,7 @@ def compile(  # noqa: A001 - NNAPI's word
         priority: priority among the models of this program.
         cache_dir: directory for the cache files of devices that cache; created (mode 0700) if it is missing.
         token: 32 bytes that identify the model in `cache_dir`; by default a hash of its content.
-        timeout: seconds that looking for devices, placing and preparing may take.
+        timeout: seconds that reading a file, looking for devices, placing and preparing may take.
         placement: "measured" takes the fastest of the installed engines that report similar speed: each is
             timed on the whole model, once on a machine, within 10 s and half of `timeout`. It does as
             "declared" if `devices` are given, other drivers run, or LOW_POWER is preferred.
@@ -383,18 +383,16 @@ def compile(  # noqa: A001 - NNAPI's word
     call = CallTime.of(timeout)
     if recover not in ("wait", "raise"):
         raise InvalidArgument(f"recover: {recover!r}, expected 'wait' or 'raise'")
-    if isinstance(model, str | os.PathLike):
-        from nnburst.importer.load import load  # few programs need it
-
-        model = load(check_path("model", model), shapes=shapes, as_graph=as_graph)
-    elif shapes is not None or as_graph is not None:
+    is_file = isinstance(model, str | os.PathLike)
+    if not is_file and (shapes is not None or as_graph is not None):
         raise InvalidArgument("shapes, as_graph: given, but the model is not the path of a file")
 
     def compiled() -> CompiledModel:
+        network = _network(model, shapes, as_graph)
         known = _manager(manager)
-        chosen = _devices(known, devices, model)
+        chosen = _devices(known, devices, network)
         folder = None if cache_dir is None else check_path("cache_dir", cache_dir)
-        compilation = Compilation(_framework_model(model, pools), chosen, manager=known)
+        compilation = Compilation(_framework_model(network, pools), chosen, manager=known)
         compilation.preference = preference
         compilation.priority = NDK_PRIORITIES[validate_priority(priority)]
         if folder is not None:
@@ -404,13 +402,26 @@ def compile(  # noqa: A001 - NNAPI's word
         _finish(compilation, call)
         made = CompiledModel(compilation, bursts=bursts)
         if CPU_NAME in made.plan.devices:
-            warn_of_reference(model)
+            warn_of_reference(network)
         return made
 
     try:
         return _Compiling(compiled).wait(call)
     except MissedDeadline as error:
         raise MissedDeadline(f"timeout: {timeout:g} s: {error}", status=error.status) from error
+
+
+def _network(
+    model: HalModel | CarriesPools | str | os.PathLike[str],
+    shapes: Mapping[str, Sequence[int]] | None,
+    as_graph: bool | None,
+) -> HalModel | CarriesPools:
+    """The model itself, or what is read from the file that it names."""
+    if not isinstance(model, str | os.PathLike):
+        return model
+    from nnburst.importer.load import load  # few programs need it
+
+    return load(check_path("model", model), shapes=shapes, as_graph=as_graph)
 
 
 def _manager(given: Manager | None) -> Manager:
@@ -549,7 +560,7 @@ class _Compiling:
             if not has_ended:
                 self._abandon()
         if not has_ended:
-            raise MissedDeadline("placing and preparing has not ended")
+            raise MissedDeadline("reading, placing and preparing have not ended")
         if self._made is None:
             error, self._error = self._error, None
             assert error is not None
