@@ -38,6 +38,11 @@ def test_every_variable_is_listed_with_its_value_and_origin(
     ("name", "value", "problem"),
     [
         ("NNBURST_SANDBOX", "maybe", "NNBURST_SANDBOX is 'maybe', expected 0 or 1"),
+        (
+            "NNBURST_VLOG",
+            "model,comp",
+            "NNBURST_VLOG: 'comp' left out, expected words of model, compilation, execution,",
+        ),
         ("NNBURST_SANDBOXX", "1", "NNBURST_SANDBOXX is set and means nothing"),
     ],
 )

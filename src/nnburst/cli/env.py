@@ -8,7 +8,7 @@ import sys
 
 from nnburst.cli.options import Subparsers
 from nnburst.cli.output import add_json_option, printable, table, write_json
-from nnburst.hal.environment import Variable, unknown_names, variables
+from nnburst.hal.environment import VLOG, Variable, unknown_names, unknown_tags, variables
 from nnburst.hal.errors import InvalidArgument
 
 
@@ -58,4 +58,4 @@ def _refusal(variable: Variable[object]) -> list[str]:
         variable.read()
     except InvalidArgument as error:
         return [str(error)]
-    return []
+    return unknown_tags(VLOG.read()) if variable.name == VLOG.name else []

@@ -8,6 +8,7 @@ with rights that its caller lacks (AT_SECURE: setuid, setgid, capabilities of it
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 import re
 from collections.abc import Callable, Mapping
@@ -129,6 +130,27 @@ def warn_of_unknown_names() -> None:
         logger.warning("%s", line)
 
 
+def known_tags(text: str) -> frozenset[str]:
+    """The tags that a value of NNBURST_VLOG turns on: its words that are tags, or all for `1` or `all`."""
+    words = frozenset(_words(text))
+    return frozenset(TAGS) if words & _EVERYTHING else words & frozenset(TAGS)
+
+
+def unknown_tags(text: str) -> list[str]:
+    """A log line for the words of a value of NNBURST_VLOG that turn nothing on; empty without such words.
+
+    The original reads no word behind the one that turns on every tag.
+    """
+    wanted = itertools.takewhile(lambda word: word not in _EVERYTHING, _words(text))
+    unknown = ", ".join(repr(word) for word in wanted if word not in TAGS)
+    return [f"{VLOG.name}: {unknown} left out, expected {VLOG.expected}"] if unknown else []
+
+
+def _words(text: str) -> list[str]:
+    """The words of a value of NNBURST_VLOG, between spaces, commas or colons."""
+    return re.split(r"[ ,:]", text) if text else []
+
+
 def _one_of(*values: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text not in values:
@@ -216,10 +238,13 @@ LOG: Final = Variable(
     what="level from which on log lines go to stderr; `nnburst -v` goes before it; libneuralnetworks.so, too,"
     " which is silent unless it is set",
 )
+#: Topics of verbose logs, in the order of the original's bits.
+TAGS: Final = ("model", "compilation", "execution", "cpuexe", "manager", "driver", "memory")
+_EVERYTHING: Final = frozenset({"1", "all"})
 VLOG: Final = Variable(
     "VLOG",
     str,
-    "words of model, compilation, execution, cpuexe, manager, driver, memory, or all",
+    f"words of {', '.join(TAGS)}, or all",
     "",
     reader="every process, at start",
     what="topics to log in detail on stderr, between spaces, commas or colons (NNAPI: `debug.nn.vlog`)",

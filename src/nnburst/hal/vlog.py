@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
 import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
-from nnburst.hal.environment import VLOG
+from nnburst.hal.environment import TAGS, VLOG, known_tags, unknown_tags
 
 #: Most characters of a line.
 _LONGEST: Final = 1024
@@ -40,41 +39,12 @@ def one_line(text: str) -> str:
     return f"{line[:_LONGEST]}… ({len(text)} characters)"
 
 
-#: In the order of the original's bits.
-TAGS: Final = ("model", "compilation", "execution", "cpuexe", "manager", "driver", "memory")
-_EVERYTHING: Final = ("1", "all")
 #: The beginning of a line, which distinguishes it from a driver's other lines.
 MARK: Final = "nnburst.vlog."
 #: Most lines of a process in a second; further ones are only counted.
 _LINES: Final = 2000
 
 logger = logging.getLogger(__name__)
-
-
-class Words(NamedTuple):
-    """The parsed value of NNBURST_VLOG.
-
-    Attributes:
-        tags: the tags that are on.
-        unknown: words that are not tags.
-    """
-
-    tags: frozenset[str]
-    unknown: tuple[str, ...]
-
-
-def parse(text: str) -> Words:
-    """Parse tags, separated by spaces, commas or colons; a word `1` or `all` turns on every tag."""
-    if not text:
-        return Words(frozenset(), ())
-    words = re.split(r"[ ,:]", text)
-    unknown: list[str] = []
-    for word in words:
-        if word in _EVERYTHING:
-            return Words(frozenset(TAGS), tuple(unknown))
-        if word not in TAGS:
-            unknown.append(word)
-    return Words(frozenset(words) & frozenset(TAGS), tuple(unknown))
 
 
 class _Handler(logging.Handler):
@@ -133,17 +103,16 @@ _on: frozenset[str] = frozenset()
 def set_tags(text: str) -> None:
     """Turn on the tags in `text` and all others off; warn of words that are not tags."""
     global _on
-    found = parse(text)
-    if found.unknown:
-        words = ", ".join(map(repr, found.unknown))
-        logger.warning("%s: %s left out, expected %s", VLOG.name, words, ", ".join(TAGS))
-    if found.tags and not _parent.handlers:
+    tags = known_tags(text)
+    for line in unknown_tags(text):
+        logger.warning("%s", line)
+    if tags and not _parent.handlers:
         handler = _Handler()
         handler.addFilter(Cap())
         _parent.addHandler(handler)
         _parent.setLevel(logging.INFO)
         _parent.propagate = False
-    _on = found.tags
+    _on = tags
 
 
 def on(tag: str) -> bool:
