@@ -59,6 +59,22 @@ def test_view_keeps_the_mapping_after_close_and_after_the_object(device: Device)
     assert mappings() == before
 
 
+def test_a_closed_pool_makes_no_arrays_and_those_made_before_stay(device: Device) -> None:
+    memory = device.allocate(64)
+    before = np.asarray(memory)
+    memory.close()
+    before[...] = 7
+    assert before.tolist() == [7] * 64
+    for make in (
+        np.asarray,
+        np.from_dlpack,
+        lambda pool: pool.array("u1", (1,)),
+        lambda pool: pool.view(),
+    ):
+        with pytest.raises(Closed, match="the pool is closed"):
+            make(memory)
+
+
 def test_forgotten_pool_frees_its_descriptor(device: Device) -> None:
     gc.collect()
     before = descriptors()

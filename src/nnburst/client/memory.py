@@ -218,7 +218,7 @@ class Memory(Closing):
 
     Made by `Device.allocate`, or from existing data by `from_fd`, `from_file` and `from_dlpack`. Arrays of
     the pool keep the mapping alive, even after this object is closed; drivers use such arrays in place,
-    without a copy. Supports `numpy.asarray(memory)` and DLPack.
+    without a copy. Supports `numpy.asarray(memory)` and DLPack; once it is closed it makes no arrays.
 
     A forked child maps neither the pool nor its arrays: it gets no array from this object, and crashes if it
     reads or writes one of its parent's. `Memory.from_fd(memory.duplicate())` maps the pool there.
@@ -341,8 +341,9 @@ class Memory(Closing):
         """The description from which numpy makes an array whose `base` is this object.
 
         Raises:
-            Closed: this is a forked child.
+            Closed: the pool is closed, or this is a forked child.
         """
+        self._check_open()
         check_owner(self._owner, "the pool")
         return self._bytes.__array_interface__
 
@@ -382,12 +383,14 @@ class Memory(Closing):
         Raises:
             Closed: the pool is closed, or this is a forked child.
         """
-        self._check_open()
         return np.asarray(self).data
 
     def __dlpack__(self, **options: Any) -> Any:  # noqa: ANN401 - a capsule
-        """The bytes as a DLPack capsule of uint8."""
-        self._check_open()
+        """The bytes as a DLPack capsule of uint8.
+
+        Raises:
+            Closed: the pool is closed, or this is a forked child.
+        """
         return np.asarray(self).__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
