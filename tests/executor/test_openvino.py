@@ -177,6 +177,73 @@ def test_indices_that_come_with_requests_are_left_to_an_executor_that_checks_the
     assert computed(openvino(), model, [given])[0].tolist() == [[4, 5], [0, 1]]
 
 
+def by_both(model: Model, given: np.ndarray[Any, np.dtype[np.float32]]) -> list[list[float]]:
+    """The results of the reference executor, and of three runs by OpenVINO."""
+    shape = tuple(model.main.operands[model.main.output_indexes[0]].dimensions)
+    expected = computed(reference(), model, [given])[0]
+    taken = np.empty(shape, np.float32)
+    execution = (
+        openvino()
+        .prepare(model, [])
+        .bind(
+            [Argument(given.reshape(-1).view(np.uint8), given.shape)],
+            [Argument(taken.reshape(-1).view(np.uint8), shape)],
+        )
+    )
+    found = [expected.reshape(-1).view(np.float32).tolist()]
+    for _ in range(3):
+        assert execution.run().status is ErrorStatus.NONE
+        found.append(taken.reshape(-1).tolist())
+    return found
+
+
+@pytest.mark.parametrize(("columns", "is_claimed"), [(4, False), (7, True)])
+def test_a_convolution_of_one_channel_to_one_column_is_left_to_another_executor(
+    columns: int, is_claimed: bool
+) -> None:
+    builder = ModelBuilder()
+    x = builder.input(F32, (2, 5, columns, 1))
+    y = builder.output(F32, (2, 3, (columns - 1) // 3, 2))
+    draw = np.random.default_rng(0).standard_normal
+    weights = builder.constant(F32, draw((2, 3, 3, 1)).astype(np.float32))
+    bias = builder.constant(F32, np.zeros(2, np.float32))
+    numbers = [builder.scalar(n) for n in (0, 0, 0, 0, 3, 1, 0)]  # no padding, a stride of 3
+    builder.operation(OperationType.CONV_2D, [x, weights, bias, *numbers], [y])
+    model = builder.build()
+    assert openvino().supported(model) == [is_claimed]
+    expected, *found = by_both(model, draw((2, 5, columns, 1)).astype(np.float32))
+    assert found == [pytest.approx(expected, rel=1e-5, abs=1e-5)] * 3
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+def test_a_mean_over_the_pixels_of_several_images_is_left_to_another_executor(batches: int) -> None:
+    builder = ModelBuilder()
+    x = builder.input(F32, (batches, 5, 5, 3))
+    pooled, y = builder.temporary(F32, (batches, 3, 3, 3)), builder.output(F32, (1, 1, 1, 3))
+    numbers = [builder.scalar(n) for n in (2, 2, 2, 1, 1, 0)]  # VALID, windows of one pixel
+    builder.operation(OperationType.MAX_POOL_2D, [x, *numbers], [pooled])
+    axes = builder.constant(OperandType.TENSOR_INT32, np.array([0, 1, 2], np.int32))
+    builder.operation(OperationType.MEAN, [pooled, axes, builder.scalar(1)], [y])
+    model = builder.build()
+    assert openvino().supported(model) == [True, batches == 1]
+    given = np.random.default_rng(0).standard_normal((batches, 5, 5, 3)).astype(np.float32)
+    expected, *found = by_both(model, given)
+    assert found == [pytest.approx(expected, rel=1e-5, abs=1e-5)] * 3
+
+
+def test_slopes_of_a_constant_are_not_taken_for_its_elements() -> None:
+    builder = ModelBuilder()
+    x, y = builder.input(F32, (1, 2, 2, 1)), builder.output(F32, (1, 1, 1, 1))
+    slopes = builder.temporary(F32, (1, 1, 1, 1))
+    numbers = [builder.scalar(n) for n in (2, 2, 2, 2, 2, 3)]  # VALID, all pixels, RELU6
+    builder.operation(OperationType.AVERAGE_POOL_2D, [x, *numbers], [slopes])
+    constant = builder.constant(F32, np.full((1, 1, 1, 1), -2, np.float32))
+    builder.operation(OperationType.PRELU, [constant, slopes], [y])
+    expected, *found = by_both(builder.build(), np.full((1, 2, 2, 1), 3, np.float32))
+    assert expected == [-6]
+    assert found == [expected] * 3
+
+
 @pytest.mark.parametrize(("width", "is_claimed"), [(256, True), (1031, False)])
 def test_images_so_wide_that_their_places_are_off_are_left_to_another_executor(
     width: int, is_claimed: bool
@@ -186,6 +253,17 @@ def test_images_so_wide_that_their_places_are_off_are_left_to_another_executor(
     extents = [builder.scalar(width + 9), builder.scalar(2)]
     builder.operation(OperationType.RESIZE_BILINEAR, [x, *extents], [y])
     assert openvino().supported(builder.build()) == [is_claimed]
+
+
+def test_images_of_many_channels_are_resized() -> None:
+    builder = ModelBuilder()
+    x, y = builder.input(F32, (1, 2, 2, 600)), builder.output(F32, (1, 4, 4, 600))
+    builder.operation(OperationType.RESIZE_BILINEAR, [x, builder.scalar(4), builder.scalar(4)], [y])
+    model = builder.build()
+    assert openvino().supported(model) == [True]
+    given = np.random.default_rng(0).standard_normal((1, 2, 2, 600)).astype(np.float32)
+    expected, *found = by_both(model, given)
+    assert found == [pytest.approx(expected, rel=1e-5, abs=1e-5)] * 3
 
 
 def test_a_network_with_an_input_that_nothing_reads_is_run() -> None:

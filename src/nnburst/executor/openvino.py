@@ -30,9 +30,13 @@ from nnburst.executor.base import (
     PrepareOptions,
     without_constants,
 )
+from nnburst.executor.graph.operation import Node
 from nnburst.executor.graph.tensor import TensorType
+from nnburst.executor.graph.translation import require
+from nnburst.executor.graph.windows import is_nchw, nhwc_extents, read_window
 from nnburst.executor.onnxruntime.executor import SessionPrepared
 from nnburst.executor.onnxruntime.graph import OnnxGraph
+from nnburst.executor.onnxruntime.lowering import OnnxLowering
 from nnburst.executor.onnxruntime.native import (
     EngineFunctions,
     EngineSession,
@@ -40,10 +44,11 @@ from nnburst.executor.onnxruntime.native import (
     text,
 )
 from nnburst.executor.onnxruntime.network import lower, survey
+from nnburst.executor.operations.reduction import axes_of
 from nnburst.hal.enums import DeviceType, OperandType, OperationType
 from nnburst.hal.environment import OPENVINO_DEVICE, OPENVINO_PROFILE, OPENVINO_THREADS, Variable
 from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgument, ResourceExhausted
-from nnburst.hal.model import Model, Operation
+from nnburst.hal.model import Model
 from nnburst.hal.types import NumberOfCacheFiles
 from nnburst.hal.utils import processor_features
 
@@ -62,28 +67,36 @@ _OPTIONS: Final[dict[str, Variable[Any]]] = {
 #: Operations that the engine computes wrongly: its LRN sums another window than the graph's, and its TopK
 #: takes equal elements in an order that depends on the machine.
 _WRONG: Final = frozenset({OperationType.LOCAL_RESPONSE_NORMALIZATION, OperationType.TOPK_V2})
-#: Operations that the engine computes wrongly if their first two inputs are constant. It leaves out an ABS of
-#: a constant that it has computed. The others it runs once, instead of folding them; a later operation, such
-#: as the sum with a bias, may overwrite that result, so that each run starts from the one before.
-_WRONG_FOR_CONSTANTS: Final = frozenset(
-    {
-        OperationType.ABS,
-        OperationType.AVERAGE_POOL_2D,
-        OperationType.CONV_2D,
-        OperationType.DEPTHWISE_CONV_2D,
-        OperationType.ELU,
-        OperationType.GROUPED_CONV_2D,
-        OperationType.L2_POOL_2D,
-        OperationType.TRANSPOSE_CONV_2D,
-    }
-)
+#: Operations that the engine computes wrongly if that many of their first inputs are constant. It leaves out
+#: an ABS of a constant that it has computed, and takes the slopes of a PRELU of a constant for its input. The
+#: others it runs once, instead of folding them; a later operation, such as the sum with a bias, may overwrite
+#: that result, so that each run starts from the one before.
+_WRONG_FOR_CONSTANTS: Final[dict[int, int]] = {
+    OperationType.ABS: 1,
+    OperationType.AVERAGE_POOL_2D: 1,
+    OperationType.CONV_2D: 2,
+    OperationType.DEPTHWISE_CONV_2D: 2,
+    OperationType.ELU: 1,
+    OperationType.GROUPED_CONV_2D: 2,
+    OperationType.L2_POOL_2D: 1,
+    OperationType.PRELU: 1,
+    OperationType.TRANSPOSE_CONV_2D: 2,
+}
 #: Largest extent of an image that is resized: the engine computes coordinates in float32, which are too far
 #: off beyond it.
 _MOST_RESIZED: Final = 512
 _RESIZED: Final = (OperationType.RESIZE_BILINEAR, OperationType.RESIZE_NEAREST_NEIGHBOR)
-#: Places of indices among the inputs: the engine gives zeros for elements that do not exist, where the
-#: execution must fail. Those of constants are known.
-_INDICES: Final[dict[int, int]] = {OperationType.GATHER: 2, OperationType.EMBEDDING_LOOKUP: 0}
+#: Indices among the inputs: the engine gives zeros for elements that do not exist, where the execution must
+#: fail. Those of constants are known.
+_INDICES: Final[dict[int, str]] = {
+    OperationType.GATHER: "indices",
+    OperationType.EMBEDDING_LOOKUP: "lookups",
+}
+_CONVOLUTIONS: Final = (
+    OperationType.CONV_2D,
+    OperationType.DEPTHWISE_CONV_2D,
+    OperationType.GROUPED_CONV_2D,
+)
 _ENGINE: Final = EngineFunctions(
     "OpenVINO",
     lib.nnb_openvino_count,
@@ -284,15 +297,36 @@ def _device_type(device: str) -> DeviceType:
     return kinds.get(device.partition(".")[0], DeviceType.OTHER)
 
 
-def _is_wrong(model: Model, operation: Operation) -> bool:
-    """Whether the engine computes an operation wrongly."""
-    if operation.type in _INDICES:
-        indices = operation.inputs[_INDICES[operation.type]]
-        return not model.main.operands[indices].is_constant
-    if operation.type not in _RESIZED:
-        return operation.type in _WRONG
-    images = (model.main.operands[i] for i in (operation.inputs[0], operation.outputs[0]))
-    return any(extent > _MOST_RESIZED for image in images for extent in image.dimensions)
+def _check(op: OnnxLowering) -> None:
+    """Refuse an operation that the engine computes wrongly."""
+    node = op.node
+    require(node.type not in _WRONG, "wrong results of the engine")
+    if node.type in _INDICES:
+        require(op.is_constant(_INDICES[node.type]), "indices that come with requests")
+    elif node.type in _RESIZED:
+        for image in (node.tensor("input").shape, op.result().dimensions):
+            _, height, width, _ = nhwc_extents(image, is_nchw(node))
+            require(max(height, width) <= _MOST_RESIZED, f"an image of {height} x {width}")
+    elif node.type in _CONVOLUTIONS:
+        _check_convolution(node)
+    elif node.type is OperationType.MEAN:
+        # If a pooling gives the images, all runs but the first sum the padding behind the channels, too.
+        batches, axes = node.tensor("input").shape[0], axes_of(node)
+        of_images = (
+            batches > 1 and len(axes) == 3 and 0 in axes and len(node.tensor("input").shape) == 4
+        )
+        require(not of_images, "a mean over all pixels of several images")
+
+
+def _check_convolution(node: Node) -> None:
+    """Refuse a convolution of one channel to one column: the engine's stride may be that of the rows."""
+    _, height, width, _ = node.tensor("filter").shape
+    window = read_window(node, height, width)
+    is_column = window.width.output == 1 and window.height.output > 1
+    require(
+        not (window.channels == 1 and is_column and window.width.stride > 1),
+        f"one column of a channel, with a horizontal stride of {window.width.stride}",
+    )
 
 
 def _option(key: str, options: Mapping[str, str]) -> Any:  # noqa: ANN401 - as the variable has it
@@ -300,13 +334,12 @@ def _option(key: str, options: Mapping[str, str]) -> Any:  # noqa: ANN401 - as t
     return variable.read({variable.name: options[key]} if key in options else None)
 
 
-def _is_right(model: Model) -> bool:
-    """Whether the engine computes every operation of the main subgraph rightly, in each run."""
+def _is_right_for_constants(model: Model) -> bool:
+    """Whether the engine computes every operation of constants in the main subgraph rightly, in each run."""
     varying = set(model.main.input_indexes)
     for operation in model.main.operations:
-        if _is_wrong(model, operation):
-            return False
-        if operation.type in _WRONG_FOR_CONSTANTS and varying.isdisjoint(operation.inputs[:2]):
+        count = _WRONG_FOR_CONSTANTS.get(operation.type, 0)
+        if count and varying.isdisjoint(operation.inputs[:count]):
             return False
         if not varying.isdisjoint(operation.inputs):
             varying.update(operation.outputs)
@@ -353,21 +386,15 @@ class OpenVinoExecutor(Executor):
 
     def supported(self, model: Model) -> list[bool]:
         """Whether each operation of the main subgraph can be run; False for any doubt."""
-        operations = model.main.operations
-        return [
-            lowered and not _is_wrong(model, operation)
-            for lowered, operation in zip(
-                survey(model, reals=True).lowered, operations, strict=True
-            )
-        ]
+        return list(survey(model, reals=True, check=_check).lowered)
 
     def prepare(
         self, model: Model, pools: Sequence[Bytes], options: PrepareOptions = DEFAULT_OPTIONS
     ) -> Prepared:
         """Prepare a validated model; see `nnburst.executor.base.Executor`."""
         written = None
-        if _is_right(model):
-            written = lower(model, pools, by_cpu=False, whole=True, reals=True)
+        if _is_right_for_constants(model):
+            written = lower(model, pools, by_cpu=False, whole=True, reals=True, check=_check)
         if written is None:
             return self._rest.prepare(model, pools, options)
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -43,7 +43,11 @@ class Claims(msgspec.Struct, frozen=True):
     refusals: Mapping[int, str]
 
 
-def survey(model: Model, *, reals: bool = False) -> Claims:
+#: Raises one of REFUSALS for an operation that is not to be lowered.
+Check = Callable[[OnnxLowering], None]
+
+
+def survey(model: Model, *, reals: bool = False, check: Check | None = None) -> Claims:
     """Find the operations of a validated model's main subgraph that can be lowered.
 
     The bytes of its pools are not known. So operands that steer an operation must be small constants.
@@ -51,9 +55,10 @@ def survey(model: Model, *, reals: bool = False) -> Claims:
     Args:
         model: the model to compute.
         reals: whether float16 and 8-bit integers are computed as real numbers (`over_reals`).
+        check: checks each operation that has a lowering.
     """
     try:
-        translation = _OnnxTranslation(model, None, OnnxGraph(), reals=reals)
+        translation = _OnnxTranslation(model, None, OnnxGraph(), reals=reals, check=check)
     except (NnburstError, *REFUSALS) as error:
         log.debug("onnxruntime runs no operation of the model: %s", error)
         count = len(model.main.operations)
@@ -70,6 +75,7 @@ def lower(
     whole: bool = False,
     normalizes: bool = False,
     reals: bool = False,
+    check: Check | None = None,
 ) -> WrittenGraph | None:
     """Lower a validated model to an ONNX graph; None if an operation cannot be lowered.
 
@@ -80,10 +86,11 @@ def lower(
         whole: see `OnnxGraph`.
         normalizes: see `OnnxGraph`.
         reals: see `survey`.
+        check: see `survey`.
     """
     writer = OnnxGraph(by_cpu, whole, normalizes)
     try:
-        translation = _OnnxTranslation(model, pools, writer, reals=reals)
+        translation = _OnnxTranslation(model, pools, writer, reals=reals, check=check)
         if all(translation.step(n) for n in range(len(translation.graph.steps))):
             return translation.finish()
     except (NnburstError, *REFUSALS) as error:
@@ -95,13 +102,20 @@ class _OnnxTranslation(Translation):
     """The main graph while it is lowered to ONNX."""
 
     def __init__(
-        self, model: Model, pools: Sequence[Bytes] | None, writer: OnnxGraph, *, reals: bool
+        self,
+        model: Model,
+        pools: Sequence[Bytes] | None,
+        writer: OnnxGraph,
+        *,
+        reals: bool,
+        check: Check | None,
     ) -> None:
         rewritten = over_reals(model, pools) if reals else None
         self._stored = {} if rewritten is None else rewritten.stored
         self._refused = frozenset() if rewritten is None else rewritten.refused
         super().__init__(model if rewritten is None else rewritten.model, pools)
         self._writer = writer
+        self._check = check
         self._values: OperandValues[StoredValue] = OperandValues(
             self.stored, self._real, relaxed=model.relax_computation_float32_to_float16
         )
@@ -119,6 +133,8 @@ class _OnnxTranslation(Translation):
             return  # each operation that reads these weights adds them
         results = [self.types[i] for i in step.outputs]
         op = OnnxLowering(step, self.node(step), self._writer, self._values, results)
+        if self._check is not None:
+            self._check(op)
         made = LOWERINGS[step.type](op)
         made = made if isinstance(made, list) else [made]
         for index, value in zip(step.outputs, made, strict=True):
