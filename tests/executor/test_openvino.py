@@ -266,6 +266,19 @@ def test_images_of_many_channels_are_resized() -> None:
     assert found == [pytest.approx(expected, rel=1e-5, abs=1e-5)] * 3
 
 
+def test_an_output_has_the_extents_that_the_model_gives_it() -> None:
+    builder = ModelBuilder()
+    x, y = builder.input(F32, (4, 1)), builder.output(F32, (1, 1, 1))
+    expanded = builder.temporary(F32, (4, 1, 1))
+    builder.operation(OperationType.EXPAND_DIMS, [x, builder.scalar(2)], [expanded])
+    axes = builder.constant(OperandType.TENSOR_INT32, np.array([0], np.int32))
+    builder.operation(OperationType.REDUCE_MIN, [expanded, axes, builder.scalar(True)], [y])
+    given = np.array([[4], [3], [2], [1]], np.float32)
+    with nnburst.launch("openvino") as device, device.prepare(builder.build()) as prepared:
+        result = prepared.execute([given])
+    assert result.outputs[0].tolist() == [[[1]]]
+
+
 def test_a_network_with_an_input_that_nothing_reads_is_run() -> None:
     builder = ModelBuilder()
     x, _unread, y = builder.input(F32, (4,)), builder.input(F32, (3,)), builder.output(F32, (4,))

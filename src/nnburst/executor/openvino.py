@@ -270,6 +270,11 @@ class OpenVinoPrepared(SessionPrepared):
         self._network = network
         self._device, self._profile = device, profile
 
+    @property
+    def output_extents(self) -> tuple[tuple[int, ...], ...]:
+        """Extents of each output, as the engine has compiled the graph."""
+        return tuple(border.extents for border in self._network.outputs)
+
     def to_cache(self) -> Cached:
         """The compiled network, with all that it depends on. The graph is not needed again."""
         made_for = _made_for(self._device, self.num_threads, self._profile)
@@ -311,11 +316,9 @@ def _check(op: OnnxLowering) -> None:
         _check_convolution(node)
     elif node.type is OperationType.MEAN:
         # If a pooling gives the images, all runs but the first sum the padding behind the channels, too.
-        batches, axes = node.tensor("input").shape[0], axes_of(node)
-        of_images = (
-            batches > 1 and len(axes) == 3 and 0 in axes and len(node.tensor("input").shape) == 4
-        )
-        require(not of_images, "a mean over all pixels of several images")
+        shape, axes = node.tensor("input").shape, axes_of(node)
+        is_of_pixels = len(shape) == 4 and len(axes) == 3 and 0 in axes
+        require(not is_of_pixels or shape[0] == 1, "a mean over all pixels of several images")
 
 
 def _check_convolution(node: Node) -> None:
@@ -327,6 +330,14 @@ def _check_convolution(node: Node) -> None:
         not (window.channels == 1 and is_column and window.width.stride > 1),
         f"one column of a channel, with a horizontal stride of {window.width.stride}",
     )
+
+
+def _check_outputs(prepared: OpenVinoPrepared, expected: tuple[tuple[int, ...], ...]) -> None:
+    """Refuse a network of which the engine has compiled an output with another rank, as it sometimes does."""
+    found = prepared.output_extents
+    if found != expected:
+        prepared.close()
+        raise InvalidArgument(f"OpenVINO has compiled outputs of {found}, expected {expected}")
 
 
 def _option(key: str, options: Mapping[str, str]) -> Any:  # noqa: ANN401 - as the variable has it
@@ -398,10 +409,12 @@ class OpenVinoExecutor(Executor):
         if written is None:
             return self._rest.prepare(model, pools, options)
         try:
-            return self._own(model, written.content, options)
+            prepared = self._own(model, written.content, options)
+            _check_outputs(prepared, written.output_extents)
         except InvalidArgument as error:
             log.warning("another executor runs what OpenVINO refuses: %s", error)
             return self._rest.prepare(model, pools, options)
+        return prepared
 
     def prepare_from_cache(self, cached: Cached, options: PrepareOptions) -> Prepared:
         """Load a cached compiled network; the driver has verified that its bytes are unchanged.
@@ -427,7 +440,7 @@ class OpenVinoExecutor(Executor):
 
     def _own(
         self, model: Model, content: bytes, options: PrepareOptions, *, is_compiled: bool = False
-    ) -> Prepared:
+    ) -> OpenVinoPrepared:
         threads = options.num_threads or self._threads
         network = OpenVinoNetwork(
             content, self._device, threads, profile=self._profile, is_compiled=is_compiled

@@ -113,10 +113,12 @@ class WrittenGraph(msgspec.Struct, frozen=True):
     Attributes:
         content: bytes of the graph's file.
         constants: the file that the graph names `CONSTANTS`, with float32 values only.
+        output_extents: extents of each output; empty if the graph comes from a cache.
     """
 
     content: bytes
     constants: bytearray
+    output_extents: tuple[tuple[int, ...], ...] = ()
 
 
 class OnnxGraph:
@@ -363,7 +365,8 @@ class OnnxGraph:
             opset=_OPSET,
             version=_VERSION,
         )
-        return WrittenGraph(content, constants)
+        extents = tuple(value.shape for value in outputs)
+        return WrittenGraph(content, constants, extents)
 
     def _needed(self, names: Sequence[str]) -> list[GraphNode]:
         """The nodes that these tensors depend on, in order."""
