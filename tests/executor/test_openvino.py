@@ -105,14 +105,26 @@ def test_what_is_added_to_a_constant_convolution_is_added_once(by_bias: bool) ->
 @pytest.mark.parametrize("kind", [F32, OperandType.TENSOR_INT32])
 def test_the_absolute_value_of_a_computed_constant_is_computed(kind: OperandType) -> None:
     builder = ModelBuilder()
-    x, y = builder.input(kind, (2,)), builder.output(kind, (2,))
-    negative, positive = builder.temporary(kind, (2,)), builder.temporary(kind, (2,))
-    given = np.array([5, -4], DTYPES[kind])
+    x, y = builder.input(kind, (1, 2)), builder.output(kind, (1, 2))
+    negative, positive = builder.temporary(kind, (1, 2)), builder.temporary(kind, (1, 2))
+    given = np.array([[5, -4]], DTYPES[kind])
     builder.operation(OperationType.NEG, [builder.constant(kind, given)], [negative])
     builder.operation(OperationType.ABS, [negative], [positive])
     builder.operation(OperationType.ADD, [positive, x, builder.scalar(0)], [y])
     found = computed(openvino(), builder.build(), [np.zeros_like(given)])[0]
-    assert found.view(DTYPES[kind]).tolist() == [5, 4]
+    assert found.view(DTYPES[kind]).tolist() == [[5, 4]]
+
+
+def test_absolute_values_of_a_vector_leave_it_as_it_is() -> None:
+    builder = ModelBuilder()
+    x, joined = builder.input(F32, (2,)), builder.output(F32, (3,))
+    constant = builder.constant(F32, np.array([-3], np.float32))
+    builder.operation(OperationType.CONCATENATION, [x, constant, builder.scalar(0)], [joined])
+    builder.operation(OperationType.ABS, [joined], [builder.output(F32, (3,))])
+    model = builder.build()
+    assert openvino().supported(model) == [True, False]
+    found = computed(openvino(), model, [np.array([-1, 2], np.float32)])
+    assert [result.view(np.float32).tolist() for result in found] == [[-1, 2, -3], [1, 2, 3]]
 
 
 @pytest.mark.parametrize(

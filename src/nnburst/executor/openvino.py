@@ -314,6 +314,9 @@ def _check(op: OnnxLowering) -> None:
             require(max(height, width) <= _MOST_RESIZED, f"an image of {height} x {width}")
     elif node.type in _CONVOLUTIONS:
         _check_convolution(node)
+    elif node.type is OperationType.ABS:
+        # It overwrites a vector that was concatenated, even one that is an output or has other readers.
+        require(len(node.tensor("input").shape) > 1, "absolute values of a vector")
     elif node.type is OperationType.MEAN:
         # If a pooling gives the images, all runs but the first sum the padding behind the channels, too.
         shape, axes = node.tensor("input").shape, axes_of(node)
