@@ -148,16 +148,23 @@ def test_health_is_that_of_a_worker_which_executes(served: subprocess.Popen[str]
 
 
 def test_a_driver_whose_workers_fail_is_not_healthy(tmp_path: Path) -> None:
-    words = ["serve", "cam", "--executor", "no_such_module:Executor"]
+    (tmp_path / "failing.py").write_text(
+        "from nnburst.executor.null import NullExecutor\n"
+        "class Preparing(NullExecutor):\n"
+        "    def prepare(self, *arguments, **more):\n"
+        "        raise OSError('unplugged')\n"
+    )
+    environment = driver_environment()
+    environment["PYTHONPATH"] = f"{tmp_path}:{environment.get('PYTHONPATH', '')}"
     with subprocess.Popen(
-        [*NNBURST, *words],
+        [*NNBURST, "serve", "cam", "--executor", "failing:Preparing"],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        env=driver_environment(),
+        env=environment,
     ) as driver:
         assert driver.stdout is not None
-        driver.stdout.readline()  # it listens all the same: clients get the error
+        assert "listens at" in driver.stdout.readline()
         shown = run("devices", "--check")
         driver.terminate()
     assert shown.returncode == 1

@@ -231,12 +231,13 @@ def test_client_that_is_killed_harms_no_other(serve: Serve) -> None:
 
 
 def test_device_that_another_program_has_is_refused_with_the_reason(
-    serve: Serve, node: Path
+    serve: Serve, node: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with node.open("r+b") as taken:
         fcntl.flock(taken, fcntl.LOCK_EX)
-        with pytest.raises(DeviceUnavailable, match="belongs to another process"):
+        with pytest.raises(DeviceUnavailable, match="does not start; its log has the reason"):
             serve()
+    assert "belongs to another process" in capfd.readouterr().err.splitlines()[-1]
 
 
 def test_driver_of_one_client_takes_no_such_option() -> None:

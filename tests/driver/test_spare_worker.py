@@ -215,52 +215,84 @@ def test_worker_whose_supervisor_has_ended_already_ends_without_a_word(
     assert capfd.readouterr() == ("", "")
 
 
+#: An executor on a device that is there as long as a file is, and ends its process if that has words.
+DEVICE = """
+import os
+from pathlib import Path
+from nnburst.executor.null import NullExecutor
+
+def Device():
+    words = Path(__file__).with_name("plugged").read_text()
+    if words:
+        os.write(2, f"{words}\\n".encode())
+        os._exit(3)
+    os.write(2, b"made\\n")
+    return NullExecutor()
+"""
+
+
+@pytest.fixture
+def plugged(tmp_path: Path) -> Path:
+    """The file of `device:Device`."""
+    (tmp_path / "device.py").write_text(DEVICE)
+    file = tmp_path / "plugged"
+    file.touch()
+    return file
+
+
+def serve_with_both_made(serve: Serve) -> subprocess.Popen[str]:
+    """A service of `device:Device` whose two spare workers have made it."""
+    supervisor = serve("device:Device")
+    for _ in range(2):
+        next_line_with(supervisor, "made")
+    return supervisor
+
+
+def next_line_with(supervisor: subprocess.Popen[str], words: str) -> str:
+    assert supervisor.stderr is not None
+    return next(line for line in supervisor.stderr if words in line)
+
+
 def test_executor_that_ends_its_process_is_tried_ahead_once_for_each_connection(
-    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, plugged: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nnburst.client.connect._TRIES", 1)
-    (tmp_path / "fatal.py").write_text(
-        "import os\ndef Fatal():\n    os.write(2, b'tried\\n')\n    os._exit(3)\n"
-    )
-    supervisor = serve("fatal:Fatal")
-    assert supervisor.stderr is not None
-    for _ in range(2):  # few enough lines of the kind to be all written
-        while "ended with 3" not in supervisor.stderr.readline():
-            pass
-        with pytest.raises(DeviceUnavailable):
-            nnburst.connect("cam")
-        while "ended with 3" not in supervisor.stderr.readline():
-            pass
+    supervisor = serve_with_both_made(serve)
+    plugged.write_text("tried")
+    # One worker for each of these, and two for the next: few enough lines of the kind to be all written.
+    with nnburst.connect("cam"):
+        next_line_with(supervisor, "ended with 3")
+        with nnburst.connect("cam"):
+            next_line_with(supervisor, "ended with 3")
+    with pytest.raises(DeviceUnavailable):
+        nnburst.connect("cam")
+    for _ in range(2):
+        next_line_with(supervisor, "ended with 3")
     supervisor.terminate()
     _, errors = supervisor.communicate(timeout=PATIENCE)
-    assert errors.count("tried") <= 1
+    assert "tried" not in errors
 
 
 def test_executor_that_cannot_be_made_ahead_is_made_for_the_client(
-    serve: Serve, tmp_path: Path
+    serve: Serve, plugged: Path
 ) -> None:
-    (tmp_path / "late.py").write_text(
-        "from nnburst.executor.null import NullExecutor\n"
-        "times = 0\n"
-        "def Late():\n"
-        "    global times\n"
-        "    times += 1\n"
-        "    if times == 1:\n"
-        "        raise OSError('not yet')\n"
-        "    return NullExecutor()\n"
-    )
-    spare, _ = spares_of(serve("late:Late").pid)
+    supervisor = serve_with_both_made(serve)
+    plugged.unlink()
+    with nnburst.connect("cam"), nnburst.connect("cam"):
+        assert "No such file" in next_line_with(supervisor, "cannot make its executor")
+        spare = spares_of(supervisor.pid)[0]
+    plugged.touch()
     with nnburst.connect("cam") as device:
         assert device.pid == spare
 
 
-def test_executor_that_can_never_be_made_leaves_a_spare_that_gives_the_reason(
-    serve: Serve, tmp_path: Path
+def test_executor_that_can_no_longer_be_made_leaves_a_spare_that_gives_the_reason(
+    serve: Serve, plugged: Path
 ) -> None:
-    (tmp_path / "never.py").write_text("def Never():\n    raise OSError('no such engine')\n")
-    spare, _ = spares_of(serve("never:Never").pid)
-    with pytest.raises(
-        DeviceUnavailable, match="'never:Never' cannot be made: OSError: no such engine"
-    ):
-        nnburst.connect("cam")
-    wait_for(lambda: not is_running(spare))  # the client that it refused has left
+    supervisor = serve_with_both_made(serve)
+    plugged.unlink()
+    with nnburst.connect("cam"), nnburst.connect("cam"):
+        spare = spares_of(supervisor.pid)[0]
+        with pytest.raises(DeviceUnavailable, match=r"'device:Device' cannot be made: .*No such"):
+            nnburst.connect("cam")
+        wait_for(lambda: not is_running(spare))  # the client that it refused has left

@@ -271,7 +271,9 @@ class Listener:
         os.close(self._lock)
 
     def close(self) -> None:
-        """Close the socket and remove its name, unless the name belongs to another socket by now."""
+        """Close the socket and remove its name, unless it is another socket's by now. Twice is fine."""
+        if self.socket.fileno() < 0:
+            return
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(self.path.lstat(), self._named):
                 self.path.unlink()

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Self
 
-from nnburst.client.connect import connect
+from nnburst.client.connect import NotRunning, connect
 from nnburst.driver.executors import find_executor
 from nnburst.hal.errors import DeviceUnavailable, NnburstError
 from nnburst.hal.own_folder import OwnFolder
@@ -126,11 +126,15 @@ class DriverUnderTest(Closing):
     def _wait_until_it_answers(self) -> None:
         assert self._process is not None
         deadline = time.monotonic() + _START
+        reason = f"the driver under test, {self.name}, does not start; its log has the reason"
         while not Path(self.address).exists():
             if self._process.poll() is not None or time.monotonic() > deadline:
-                raise DeviceUnavailable(f"the driver under test, {self.name}, does not start")
+                raise DeviceUnavailable(reason)
             threading.Event().wait(_STEP)
-        connect(self.address).close()  # a worker whose executor cannot be made logs the reason
+        try:
+            connect(self.address).close()
+        except NotRunning:  # it has ended, since its executor cannot be made
+            raise DeviceUnavailable(reason) from None
 
     def close(self) -> None:
         """End the driver if it was started here. May be called twice."""

@@ -294,7 +294,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:  # before it serves
         listener.close()
         interrupted = True
-    except (NnburstError, OSError) as error:  # a network cannot be read, descriptors are lacking
+    except (NnburstError, OSError) as error:  # no executor, no network, too few descriptors
         logging.getLogger(__name__).error("%s", error)  # noqa: TRY400 - likewise
         listener.close()
         return 1
@@ -413,8 +413,7 @@ def _serve(listener: Listener, options: Options) -> bool:
         networks=networks,
     )
     supervisor.prepare()
-    _announce(listener.path, executor, options.json)
-    return supervisor.run()
+    return supervisor.run(lambda: _announce(listener.path, executor, options.json))
 
 
 def _announce(path: Path, executor: str, file: Path | None) -> None:

@@ -6,7 +6,10 @@ for a worker's start. A fork copies only the calling thread, so this process nev
 
 A spare worker has its limits, its sandbox and its executor, but no client yet. The supervisor checks a client
 and sends the client's socket to the worker, over a socketpair whose other end only the supervisor has. The
-worker sends nothing over the pair: it shuts that direction down when it is ready.
+worker shuts that direction down when it is ready.
+
+The service announces itself, accepts clients and starts its front when the first spare worker has reported,
+over its pair, that its executor was made. If it cannot be made, the service ends with the reason.
 
 If systemd has started the driver, it is notified when the driver is ready, regularly while it runs, and when
 it stops (sd_notify's protocol; no library is needed).
@@ -42,7 +45,7 @@ from nnburst.driver.service.child_supervisors import (
 from nnburst.driver.service.worker import Admission, serve_client
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.environment import EMULATED
-from nnburst.hal.errors import NnburstError, ResourceExhausted
+from nnburst.hal.errors import DeviceUnavailable, ResourceExhausted
 from nnburst.hal.peer import unix_peer
 from nnburst.hal.utils import polled
 
@@ -51,6 +54,10 @@ from nnburst.hal.utils import polled
 
 #: Most bytes of the names that are sent with a worker's sockets.
 _NAMES_BYTES: Final = len(",".join(Admission._fields))
+#: A worker's report that its executor was made, or is only to be made for a client.
+_MADE: Final = b"\0"
+#: Most bytes of a report that are read.
+_REPORT_BYTES: Final = 4096
 
 
 class SpareWorker:
@@ -59,17 +66,28 @@ class SpareWorker:
     Attributes:
         pid: number of the worker's process.
         is_ready: whether it has reported that it is ready for a client.
+        has_executor: whether it has reported its executor, or the reason why that cannot be made.
     """
 
     def __init__(self, pid: int, pair: socket.socket) -> None:
         """Own `pair`; at its other end, process `pid` waits for its client."""
         self.pid = pid
-        self.is_ready = False
+        self.is_ready = self.has_executor = False
         self._pair = pair
 
     def fileno(self) -> int:
         """The pair's descriptor: at its end when the worker is ready, hung up when the worker has ended."""
         return self._pair.fileno()
+
+    def read_report(self) -> str | None:
+        """The reason why the worker cannot make its executor; empty if it was made, None without a report."""
+        try:
+            report = self._pair.recv(_REPORT_BYTES, socket.MSG_DONTWAIT)
+        except OSError:  # the worker has ended, or memory is short
+            return None
+        if report in (b"", _MADE):
+            return "" if report else None
+        return report.decode(errors="replace")
 
     def give(self, admission: Admission) -> bool:
         """Send the worker a client; False if the worker has ended. Closes the pair, but no given socket."""
@@ -91,6 +109,29 @@ class SpareWorker:
     def close(self) -> None:
         """Close the pair, which ends the worker. Twice is fine."""
         self._pair.close()
+
+
+def _report_to(pair: socket.socket) -> Callable[[str], None]:
+    """A function that sends, from a worker, the reason why it cannot make its executor; empty if it was made.
+
+    The supervisor must read it before it closes its end, or the worker would lose what was sent to it.
+    """
+
+    def report(reason: str) -> None:
+        words = reason.encode(errors="replace")[:_REPORT_BYTES] or _MADE
+        with contextlib.suppress(
+            OSError
+        ):  # the supervisor has ended, and this process ends with it
+            pair.send(words, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+
+    return report
+
+
+def _log_failure(reason: str) -> None:
+    if reason:
+        logger.warning(
+            "a worker cannot make its executor, which is made again for its client: %s", reason
+        )
 
 
 def await_client(pair: socket.socket, supervisors: socket.socket) -> Admission:
@@ -227,6 +268,9 @@ class Supervisor:
         #: Spare workers, the oldest first.
         self._spares: list[SpareWorker] = []
         self._poller = select.poll()
+        #: Whether clients are accepted, as an executor can be made; the reason why none can be.
+        self._is_open = False
+        self._refusal = ""
         #: Whether no spare is forked until a client comes, since the latest spare ended by itself.
         self._spare_failed = False
         self._failures = 0
@@ -238,6 +282,7 @@ class Supervisor:
         """Import the modules that workers need, and handle signals from here on.
 
         Raises:
+            DeviceUnavailable: the executor is unknown, or cannot be imported.
             RuntimeError: the process has more than one thread.
         """
         lib.nnb_set_thread_name(_SUPERVISOR)
@@ -262,23 +307,26 @@ class Supervisor:
             found.append((self._owner, lambda become: self._fork(become, _OWNER)))
         return found
 
-    def run(self) -> bool:
+    def run(self, announce: Callable[[], None]) -> bool:
         """Serve until SIGTERM, SIGINT or SIGHUP; then end the workers and release the name.
+
+        Args:
+            announce: called when clients are accepted from now on.
 
         Returns:
             Whether it was SIGINT.
+
+        Raises:
+            DeviceUnavailable: the first worker cannot make its executor.
         """
         self._poller.register(self._receiver, select.POLLIN)
-        self._poller.register(self._listener.socket, select.POLLIN)
         if self._front is not None:
             self._poller.register(self._front.questions, select.POLLIN)
         if self._until_stdin_ends:
             self._poller.register(sys.stdin.fileno(), select.POLLIN)
-        if self._front is None:  # else it is ready when the front's ports listen
-            self._manager.ready(self._status())
         patience = self._manager.patience
-        while not self._stop:
-            if self._front is not None:
+        while not self._stop and not self._refusal:
+            if self._front is not None and self._is_open:
                 self._front.tend()
             calm = self._calm()
             events = polled(self._poller, self._longest_wait() if calm is None else calm)
@@ -299,11 +347,26 @@ class Supervisor:
                 side.tend(fork)
             if calm is not None and not events:
                 self._fork_spare()
-            if patience is not None:
+            if not self._is_open and not self._refusal and self._has_tried():
+                self._open(announce)
+            if patience is not None and self._is_open:
                 self._manager.alive(self._status())
         self._manager.stopping()
         self._close()
+        if self._refusal and not self._stop:
+            raise DeviceUnavailable(self._refusal)
         return self._interrupted
+
+    def _has_tried(self) -> bool:
+        """Whether the first spare worker has made its executor; true as well if none could be forked."""
+        return self._spare_failed or any(spare.has_executor for spare in self._spares)
+
+    def _open(self, announce: Callable[[], None]) -> None:
+        self._is_open = True
+        self._poller.register(self._listener.socket, select.POLLIN)
+        announce()
+        if self._front is None:  # else it is ready when the front's ports listen
+            self._manager.ready(self._status())
 
     def _longest_wait(self) -> float | None:
         """Milliseconds until the next wake-up; None for an idle driver without watchdog and due starts."""
@@ -311,7 +374,11 @@ class Supervisor:
         waits = (
             [] if patience is None else [patience * 500]
         )  # half the time that the watchdog gives
-        if self._front is not None and (seconds := self._front.patience) is not None:
+        if (
+            self._front is not None
+            and self._is_open
+            and (seconds := self._front.patience) is not None
+        ):
             waits.append(seconds * 1000 + 1)
         for side, _ in self._sides():
             if (seconds := side.patience) is not None:
@@ -328,10 +395,7 @@ class Supervisor:
         return self._counters.counts(len(self._workers), self._failures, restarts)
 
     def _warm_up(self) -> None:
-        try:
-            import_executor(self._executor)
-        except NnburstError as error:
-            logger.warning("%s; every client gets this error", error)
+        import_executor(self._executor)
         others = _other_threads()
         if len(others) > EMULATED.read():
             raise RuntimeError(
@@ -409,7 +473,7 @@ class Supervisor:
             or not all(spare.is_ready for spare in self._spares)
         ):
             return None
-        return _CALM[len(self._spares)]
+        return _CALM[len(self._spares)] if self._is_open else 0
 
     def _fork_spare(self) -> None:
         """Fork a spare worker, for a later client."""
@@ -429,7 +493,10 @@ class Supervisor:
             for given in filter(None, (weights, owner)):
                 cleanup.enter_context(given)
             pid = self._fork_worker(
-                lambda: await_client(theirs, ours), is_spare=True, weights=weights, owner=owner
+                lambda: await_client(theirs, ours),
+                report=_log_failure if self._is_open else _report_to(theirs),
+                weights=weights,
+                owner=owner,
             )
         if pid is None:
             self._spare_failed = True
@@ -439,11 +506,16 @@ class Supervisor:
             self._poller.register(ours, select.POLLIN)
 
     def _look_at_spare(self, fd: int, event: int) -> None:
-        """Note that the spare worker with `fd` is ready, unless it has ended or just got its client."""
+        """Note what the spare worker with `fd` reports, or that it is ready, unless it has ended."""
         for spare in self._spares:
-            if spare.fileno() == fd:
+            if spare.fileno() != fd:  # or it just got its client
+                continue
+            reason = spare.read_report()
+            if reason is None:
                 spare.is_ready = not event & select.POLLHUP
                 self._poller.unregister(fd)
+            else:
+                spare.has_executor, self._refusal = True, reason
 
     def _release_spare(self, spare: SpareWorker) -> None:
         """Remove a worker from the spares."""
@@ -465,7 +537,7 @@ class Supervisor:
         self,
         client: Callable[[], Admission],
         *,
-        is_spare: bool = False,
+        report: Callable[[str], None] | None = None,
         weights: socket.socket | None = None,
         owner: socket.socket | None = None,
     ) -> int | None:
@@ -475,9 +547,7 @@ class Supervisor:
         except ResourceExhausted as error:
             _warn_of_no_worker(error)
             return None
-        pid = self._fork(
-            lambda: self._serve_client(client, page, weights, owner, is_spare=is_spare), _SPARE
-        )
+        pid = self._fork(lambda: self._serve_client(client, page, weights, owner, report), _SPARE)
         if pid is None:
             page.close()
         else:
@@ -490,8 +560,7 @@ class Supervisor:
         page: SharedMemory,
         weights: socket.socket | None,
         owner: socket.socket | None,
-        *,
-        is_spare: bool,
+        report: Callable[[str], None] | None,
     ) -> NoReturn:
         """Serve one client in a worker process, which counts in `page`."""
         with page:
@@ -500,7 +569,7 @@ class Supervisor:
             client,
             self._executor,
             self._name,
-            is_spare=is_spare,
+            report=report,
             counter_page=counter_page,
             networks=self._networks,
             weights=weights,
@@ -566,6 +635,11 @@ class Supervisor:
                 spare.close()
                 self._spare_failed = True
                 self._note_end(ended, status)
+                if not self._is_open and not spare.has_executor:
+                    code = os.waitstatus_to_exitcode(status)
+                    self._refusal = (
+                        f"executor {self._executor!r} cannot be made: its process ended with {code}"
+                    )
         for side, _ in self._sides():
             ended, status = os.waitpid(side.pid, os.WNOHANG) if side.pid else (0, 0)
             if ended:

@@ -38,7 +38,7 @@ from nnburst.control.messages import (
     Welcome,
     decode_call,
 )
-from nnburst.control.service import Answer, Job, Service, nothing
+from nnburst.control.service import Answer, Job, Service, nothing, text_of
 from nnburst.driver.calls import HANDLERS, WORK
 from nnburst.driver.client_session import ClientSession, priority_of
 from nnburst.driver.confinement import (
@@ -161,7 +161,7 @@ def serve_client(
     executor: str,
     name: str,
     *,
-    is_spare: bool = False,
+    report: Callable[[str], None] | None = None,
     counter_page: CounterPage | None = None,
     networks: Sequence[ServedNetwork] = (),
     weights: socket.socket | None = None,
@@ -176,7 +176,8 @@ def serve_client(
         client: waits for the client, and returns its sockets.
         executor: name of the executor.
         name: the device's name.
-        is_spare: whether the client comes later, so that there is time to rehearse.
+        report: if the client comes later, so that there is time to rehearse: takes the reason why its
+            executor cannot be made, or an empty text.
         counter_page: counts executions for the supervisor.
         networks: the networks that clients may open by name.
         weights: socket to the server of weights, for the networks, before the client comes.
@@ -191,11 +192,14 @@ def serve_client(
     opens_a_device = not is_owned and executor_library(executor) is not None
     worker.owner = owner
     budget = call_budget()
-    if not is_owned and not (is_spare and opens_a_device):
-        worker.load()
+    is_spare = report is not None
+    loads = is_spare if is_owned else not (is_spare and opens_a_device)
+    failure = worker.load() if loads else ""
+    if report is not None:
+        report(failure)
     gc.freeze()  # what was imported stays
     gc.enable()
-    if is_spare and not opens_a_device:
+    if is_spare and not opens_a_device and not failure:
         if weights is not None:
             worker.weights = WeightsClient(weights)
         worker.prepare_networks()
@@ -292,15 +296,21 @@ class Worker:
         self.watch_process: Callable[[int], None] = os.close
         self.weights: WeightsClient | None = None
 
-    def load(self) -> None:
+    def load(self) -> str:
         """Make the executor now, since its engine may take longer to load than the rest of a worker's start.
 
         After a failure it is made again for the client's `Hello`, whose answer has the reason of a failure.
+        Until then nothing is prepared.
+
+        Returns:
+            The reason why it cannot be made; empty if it was.
         """
         try:
             self._made_executor()
         except Exception as error:
             logger.debug("executor %s is made again for the client: %s", self._executor_name, error)
+            return text_of(error) or type(error).__name__
+        return ""
 
     def choose_owner(self, given: socket.socket, user: int) -> None:
         """Keep the connection to the owner from before the client came, or replace it by a new one.
