@@ -185,6 +185,25 @@ def test_network_that_looks_different_after_a_restart_is_refused(
         assert model.execute([X]).outputs[0].tolist() == (X + X).tolist()
 
 
+def test_network_that_is_replaced_under_its_version_answers_alone_after_the_restart(
+    restarted: tuple[Service, nnburst.Device],
+) -> None:
+    service, device = restarted
+    with device.model("net") as model, model.open_burst() as burst:
+        bound = burst.bind()
+        bound.inputs[0][...] = X
+        bound.run()
+        for network, expected in ((SQUARE, X * X), (DOUBLE, X + X)):
+            restart(service, device, f"net={network}")
+            with device.model("net") as opened_later:
+                for _ in range(3):
+                    bound.run()
+                    found = [each.execute([X]).outputs[0] for each in (model, burst, opened_later)]
+                    assert [each.tolist() for each in (*found, bound.outputs[0])] == [
+                        expected.tolist()
+                    ] * 4
+
+
 def test_released_network_stays_prepared_for_who_opens_it_next(service: Service) -> None:
     with nnburst.connect(service.address) as device:
         for _ in range(3):
