@@ -212,12 +212,44 @@ def test_service_whose_address_no_wait_cures_ends_with_one_line(
 ) -> None:
     line = ["serve", str(tmp_path / "driver"), "--executor", "null", option, "a..b:8111"]
     tokens = tmp_path / "tokens"
-    tokens.touch(0o600)
+    tokens.write_text("a-token-of-this-test")
     assert main([*line, "--token-file", str(tokens)]) == 1
     shown = capfd.readouterr()
     assert shown.err.startswith(f"nnburst: {option}: a..b:8111 cannot be served: ")
     assert shown.err.count("\n") == 1
     assert not shown.out
+
+
+@pytest.mark.parametrize("protocol", ["--grpc", "--http", "--metrics"])
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("--token-file {file}", "--token-file: {file} has no line of 16 characters or more"),
+        ("--tls-cert {file} --tls-key {file}", "--tls-cert {file} and --tls-key {file}: "),
+    ],
+)
+def test_service_that_has_no_token_or_no_certificate_ends_with_one_line(
+    protocol: str, words: str, reason: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("short\n")
+    line = ["serve", str(tmp_path / "driver"), "--executor", "null", protocol, "127.0.0.1:0"]
+    assert main([*line, *words.format(file=file).split()]) == 1
+    shown = capfd.readouterr()
+    assert shown.err.startswith("nnburst: " + reason.format(file=file))
+    assert shown.err.count("\n") == 1
+    assert not shown.out
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("--grpc", "--http"), ("--grpc", "--metrics"), ("--http", "--metrics")]
+)
+def test_two_protocols_at_one_address_are_refused_unless_the_kernel_chooses(
+    one: str, other: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=f"^{other}: '127.0.0.1:8001' is that of {one}, "):
+        given(one, "127.0.0.1:8001", other, "127.0.0.1:8001")
+    assert given(one, "127.0.0.1:0", other, "127.0.0.1:0")
 
 
 def test_port_that_this_user_may_not_use_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from nnburst.cli.output import add_json_option
 from nnburst.hal.errors import InvalidArgument, NnburstError
 from nnburst.hal.utils import AUTO, NO_ENGINE, chosen_executor, driver_environment, python_command
 from nnburst.serving.addresses import check_address
-from nnburst.serving.options import add_options
+from nnburst.serving.options import add_options, from_namespace
 from nnburst.serving.options import words as front_words
 
 _NEEDED_BY_FRONT: Final = ("grpc", "grpc_health", "tritonclient")
@@ -162,6 +162,11 @@ def run(args: argparse.Namespace) -> NoReturn:
     for option in ("grpc", "http", "metrics"):
         if address := getattr(args, option):
             check_address(f"--{option}", address)
+    options = from_namespace(args, connect="")
+    if options is not None and (options.tls is not None or options.token_file is not None):
+        from nnburst.serving.credentials import check_credentials  # with ssl, 10 ms
+
+        check_credentials(options)
     environment = driver_environment()
     args.executor = _executor(args)
     if (args.metrics or args.http_metrics) and find_spec("prometheus_client") is None:

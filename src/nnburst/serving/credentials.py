@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.regular_file import read_regular_file
-from nnburst.serving.options import Tls
+from nnburst.serving.options import Options, Tls
 
 logger = logging.getLogger(__name__)
 
@@ -164,6 +164,18 @@ def server_context(tls: Tls) -> ssl.SSLContext:
     outer = context
     outer.sni_callback = refresh
     return outer
+
+
+def check_credentials(options: Options) -> None:
+    """Refuse files of tokens and of TLS with which no front could start.
+
+    Raises:
+        InvalidArgument: one cannot be read or used.
+    """
+    if options.token_file is not None:
+        Tokens(options.token_file)
+    if options.tls is not None:
+        _context(options.tls)
 
 
 def _files(tls: Tls) -> _CertificateFiles:

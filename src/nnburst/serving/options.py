@@ -321,6 +321,7 @@ def from_namespace(args: argparse.Namespace, connect: str) -> Options | None:
         raise InvalidArgument("--http-metrics: needs --http")
     if args.spans and args.grpc is None and args.http is None:
         raise InvalidArgument("--spans: needs --grpc or --http, whose requests have spans")
+    _refuse_same_address(args)
     numbers = {name: getattr(args, name) for name in _LIMITS}
     seconds = {name: getattr(args, name) for name in _SECONDS}
     for name, number in numbers.items():
@@ -354,6 +355,25 @@ def from_namespace(args: argparse.Namespace, connect: str) -> Options | None:
         **numbers,
         **seconds,
     )
+
+
+def _refuse_same_address(args: argparse.Namespace) -> None:
+    """Refuse two protocols at one address, where the second one could never listen.
+
+    Raises:
+        InvalidArgument: two options have the same address.
+    """
+    seen: dict[str, str] = {}
+    for name in ("grpc", "http", "metrics"):
+        address = getattr(args, name)
+        if not address or address.endswith(":0"):  # the kernel chooses a port for each
+            continue
+        if address in seen:
+            raise InvalidArgument(
+                f"{_option(name)}: {address!r} is that of {_option(seen[address])},"
+                " expected another address"
+            )
+        seen[address] = name
 
 
 def _refuse_without_address(args: argparse.Namespace) -> None:
