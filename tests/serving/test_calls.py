@@ -43,7 +43,17 @@ def test_server_and_models_are_live_and_ready(client: Any) -> None:
     assert client.is_server_live()
     assert client.is_server_ready()
     assert all(client.is_model_ready(name) for name in MODELS)
-    assert client.get_server_metadata().name == "nnburst"
+    metadata = client.get_server_metadata()
+    assert metadata.name == "nnburst"
+    assert list(metadata.extensions) == [
+        "binary_tensor_data",
+        "model_configuration",
+        "model_repository",
+        "schedule_policy",
+        "sequence",
+        "statistics",
+        "system_shared_memory",
+    ]
 
 
 def test_metadata_and_configuration_say_names_types_shapes_and_scales(client: Any) -> None:

@@ -278,6 +278,7 @@ def test_metrics_are_there_if_they_are_asked_for(served: Served) -> None:
         ("POST", "/v2/repository/models/add/load", {"parameters": 5}, 400),
         ("POST", "/v2/repository/models/add/load", {"parameters": {"config": "{}"}}, 400),
         ("POST", "/v2/repository/index", b"3", 400),
+        ("POST", "/v2/repository/index", {"ready": "true"}, 400),
         ("POST", "/v2/models/add/infer", bytes(200_000), 429),
     ],
 )

@@ -569,7 +569,9 @@ def _posted(
 ) -> tuple[str, Message, Callable[[Message], Answer]] | None:
     match path:
         case ["repository", "index"]:
-            ready = _words(body).get("ready", False) is True
+            ready = _words(body).get("ready", False)
+            if not isinstance(ready, bool):
+                raise InvalidArgument(f"ready: {ready!r}, expected a boolean")
             return "RepositoryIndex", service_pb2.RepositoryIndexRequest(ready=ready), _index
         case ["repository", "models", name, "load"]:
             message = service_pb2.RepositoryModelLoadRequest(model_name=name)

@@ -76,6 +76,17 @@ _STATUSES: Final[Mapping[ErrorStatus, grpc.StatusCode]] = {
 _KEYS: Final = ("int64_param", "uint64_param", "string_param")
 
 
+#: Extensions of the protocol that every front supports, by Triton's names.
+_EXTENSIONS: Final = (
+    "binary_tensor_data",
+    "model_configuration",
+    "model_repository",
+    "schedule_policy",
+    "sequence",
+    "statistics",
+)
+
+
 class CallersMayNot(InvalidArgument):
     """The call is not permitted by the server's options."""
 
@@ -313,7 +324,7 @@ class InferenceService:
 
     def ServerMetadata(self, _request: Message, _caller: Caller) -> Message:  # noqa: N802
         """Name and version of this server, and the extensions of the protocol that it supports."""
-        extensions = ["model_configuration", "model_repository", "sequence", "statistics"]
+        extensions = list(_EXTENSIONS)
         if self._regions is not None:
             extensions.append("system_shared_memory")
         return service_pb2.ServerMetadataResponse(
