@@ -448,6 +448,7 @@ def test_unix_sockets_serve_both_protocols(tmp_path: Path) -> None:
         while send(served.http, "GET", "/v2/models/add/ready")[0] != 200:
             assert time.monotonic() < deadline
             time.sleep(0.02)
+    assert [path.exists() for path in paths.values()] == [False, False]
 
 
 def test_token_is_asked_for_and_read_again(tmp_path: Path) -> None:

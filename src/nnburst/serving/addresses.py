@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
@@ -36,6 +37,7 @@ class PathLock(Closing):
             InvalidArgument: a file is there that is not a socket; it stays.
         """
         check_free(option, path)
+        self._path = path
         try:
             self._lock = take_lock(check_length(path))
         except OSError as error:
@@ -45,9 +47,11 @@ class PathLock(Closing):
         path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Release the lock; twice is fine."""
+        """Remove the socket, which only the owner of the lock may, and release the lock; twice is fine."""
         lock, self._lock = self._lock, None
         if lock is not None:
+            with contextlib.suppress(OSError):  # the folder is gone, or no longer writable
+                self._path.unlink()
             os.close(lock)
 
 
