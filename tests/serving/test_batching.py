@@ -52,10 +52,10 @@ def sums(response: Any) -> list[int]:
     return [int(each) for each in np.frombuffer(response.raw_output_contents[0], "<i4")]
 
 
-def counted(stub: Any) -> tuple[int, int]:
-    """Requests that were answered, and executions."""
+def counted(stub: Any) -> tuple[int, int, int]:
+    """Requests that were answered, their rows, and executions."""
     (found,) = stub.ModelStatistics(service_pb2.ModelStatisticsRequest(name="both")).model_stats
-    return found.inference_count, found.execution_count
+    return found.inference_stats.success.count, found.inference_count, found.execution_count
 
 
 def test_joined_requests_have_their_own_answers(stub: Any, capsys: Any) -> None:
@@ -70,8 +70,11 @@ def test_joined_requests_have_their_own_answers(stub: Any, capsys: Any) -> None:
     with ThreadPoolExecutor(CLIENTS) as threads:
         for future in [threads.submit(ask, number) for number in range(CLIENTS)]:
             future.result(PATIENCE)
-    answered, executed = (now - then for now, then in zip(counted(stub), before, strict=True))
+    answered, rows, executed = (
+        now - then for now, then in zip(counted(stub), before, strict=True)
+    )
     assert answered == 10 * CLIENTS
+    assert rows == 10 * sum(1 + number % 3 for number in range(CLIENTS))
     assert executed < answered / 2
     with capsys.disabled():
         print(f"\n{answered} requests of {CLIENTS} clients in {executed} executions")

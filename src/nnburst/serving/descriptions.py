@@ -57,7 +57,7 @@ def statistics(networks: Sequence[Network]) -> Message:
         counted = network.statistics
         found = response.model_stats.add(name=network.name, version=str(network.version))
         found.last_inference = counted.last_ms
-        found.inference_count, found.execution_count = counted.succeeded, counted.executions
+        found.inference_count, found.execution_count = counted.rows, counted.executions
         sums, totals = counted.success, found.inference_stats
         _duration(totals.success, counted.succeeded, sums.total)
         _duration(totals.fail, counted.failed, counted.failed_ns)

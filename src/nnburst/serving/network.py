@@ -338,9 +338,9 @@ class Network(Closing):
         self.statistics.begin()
         return True
 
-    def answered(self, durations: Durations) -> None:
-        """Count an admitted request that was answered."""
-        self.statistics.succeed(durations)
+    def answered(self, durations: Durations, rows: int) -> None:
+        """Count an admitted request that was answered, with its number of rows."""
+        self.statistics.succeed(durations, rows)
         self._leave()
 
     def refused(self, status: str, nanoseconds: int) -> None:

@@ -597,7 +597,8 @@ class InferRequest(Inference):
         if not self._reply.is_wanted:
             self._count(self._abandoned())
             return
-        network.answered(Durations(self.queue_ns, self.inference_ns, total, self._reading_ns))
+        durations = Durations(self.queue_ns, self.inference_ns, total, self._reading_ns)
+        network.answered(durations, self.rows)
         self._reply.succeed(response)
         if self.span is not None:
             self.span.record("OK", network.version, self.queue_ns, self.inference_ns)

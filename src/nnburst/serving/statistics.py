@@ -83,6 +83,8 @@ class Statistics:
         """Start with zeros."""
         self._lock = threading.Lock()
         self.succeeded = self.failed = self.executions = 0
+        #: Number of rows of answered requests; a request for a model without batches counts as one.
+        self.rows = 0
         self.failed_ns = 0
         self._sums = [0, 0, 0, 0]
         self.last_ms = 0
@@ -116,13 +118,14 @@ class Statistics:
                 histograms[name].merge(found)
             return Snapshot(Counter(self.statuses), self.in_flight, histograms)
 
-    def succeed(self, durations: Durations) -> None:
-        """Count a request that was answered."""
+    def succeed(self, durations: Durations, rows: int = 1) -> None:
+        """Count a request that was answered, with its number of rows."""
         with self._lock:
             sums = self._sums
             for index, nanoseconds in enumerate(durations):
                 sums[index] += nanoseconds
             self.succeeded += 1
+            self.rows += rows
             self.in_flight -= 1
             for histogram, nanoseconds in zip(self._histograms.values(), durations, strict=False):
                 histogram.add(nanoseconds)
