@@ -70,9 +70,7 @@ def test_joined_requests_have_their_own_answers(stub: Any, capsys: Any) -> None:
     with ThreadPoolExecutor(CLIENTS) as threads:
         for future in [threads.submit(ask, number) for number in range(CLIENTS)]:
             future.result(PATIENCE)
-    answered, rows, executed = (
-        now - then for now, then in zip(counted(stub), before, strict=True)
-    )
+    answered, rows, executed = (now - then for now, then in zip(counted(stub), before, strict=True))
     assert answered == 10 * CLIENTS
     assert rows == 10 * sum(1 + number % 3 for number in range(CLIENTS))
     assert executed < answered / 2

@@ -465,6 +465,11 @@ def test_token_is_asked_for_and_read_again(tmp_path: Path) -> None:
         assert status("/v2/health/live") == 200
         for path in ("/v2", "/v2/models/stats", "/metrics"):
             assert [status(path), status(path, "wrong"), status(path, first)] == [401, 401, 200]
+        with contextlib.closing(
+            http.client.HTTPConnection(served.http, timeout=PATIENCE)
+        ) as caller:
+            caller.request("GET", "/v2")
+            assert caller.getresponse().getheader("WWW-Authenticate") == "Bearer"
         file.write_text(second + "\n")
         assert [status("/v2", first), status("/v2", second)] == [401, 200]
         with grpc.insecure_channel(served.address) as channel:

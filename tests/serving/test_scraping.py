@@ -134,6 +134,10 @@ def test_bytes_that_are_no_question_get_no_metrics_and_harms_no_other(sent: byte
     assert scrape(port, "/secrets")[0] == 404
 
 
+def test_parameters_of_a_scraper_change_nothing() -> None:
+    assert scrape(serving(), "/metrics?collect=requests") == (200, TEXT)
+
+
 def test_head_is_answered_as_get_without_its_body() -> None:
     with connected(serving()) as scraper:
         scraper.sendall(b"HEAD /metrics HTTP/1.1\r\n\r\n")

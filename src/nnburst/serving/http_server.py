@@ -504,7 +504,9 @@ def _coding(accepted: str) -> web.ContentCoding | None:
 
 
 def _refusal(error: NnburstError) -> Answer:
-    return _STATUSES[status_of(error)], _JSON, {}, error_json(str(error))
+    status = _STATUSES[status_of(error)]
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    return status, _JSON, headers, error_json(str(error))
 
 
 def _inferred(path: list[str]) -> tuple[str, str] | None:

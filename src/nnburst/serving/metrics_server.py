@@ -118,7 +118,7 @@ class _Scrape(BaseHTTPRequestHandler):
             except NotAuthenticated as error:
                 self._send(401, str(error).encode(), ("WWW-Authenticate", "Bearer"))
                 return
-        if self.path not in ("/metrics", "/"):
+        if self.path.partition("?")[0] not in ("/metrics", "/"):  # a scraper may send `params`
             self.send_error(404)
             return
         self._send(200, self._text())
