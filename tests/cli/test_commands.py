@@ -14,6 +14,7 @@ import pytest
 
 import nnburst.cli
 from nnburst.cli import main
+from nnburst.executor.built_in import BUILT_IN
 
 #: Seconds that a command may take on a busy machine.
 PATIENCE = 60
@@ -159,6 +160,16 @@ def test_help_of_every_command_fits_into_a_terminal_of_80_columns(
     assert {
         prog: [line for line in text.splitlines() if len(line) > 80] for prog, text in pages.items()
     } == {prog: [] for prog in pages}
+
+
+def test_help_of_serve_names_every_executor_and_what_json_has(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["serve", "--help"])
+    words = " ".join(capsys.readouterr().out.split())
+    assert all(f"{name}, " in words for name in BUILT_IN)
+    assert "--json FILE write the driver's address, executor and pid" in words
 
 
 def test_trace_without_a_file_names_its_three_forms(capsys: pytest.CaptureFixture[str]) -> None:

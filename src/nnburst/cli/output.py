@@ -38,14 +38,18 @@ _EVERY: Final = 10.0
 _NUMBER: Final = re.compile(r"([-+]?\d[\d.,]*(e[-+]?\d+)?\s?[%×]?)?")
 
 
-def add_json_option(parser: argparse.ArgumentParser) -> None:
+def add_json_option(
+    parser: argparse.ArgumentParser, what: str = "also write the figures as JSON"
+) -> None:
     """Add the option `--json FILE` to a command (`args.json`: a Path or None; "-" is stdout).
 
     A file that cannot be written is refused when the arguments are parsed, before any work is done.
+
+    Args:
+        parser: the command's parser.
+        what: what the option does, for the help.
     """
-    parser.add_argument(
-        "--json", type=_json_file, metavar="FILE", help="also write the figures as JSON (-: stdout)"
-    )
+    parser.add_argument("--json", type=_json_file, metavar="FILE", help=f"{what} (-: stdout)")
 
 
 def _json_file(text: str) -> Path:

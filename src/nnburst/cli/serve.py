@@ -31,9 +31,10 @@ def prepare_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--executor",
         default=AUTO,
-        help="litert, onnxruntime, reference, null, an entry point of nnburst.executors, module:attribute, or"
-        " the path of a shared library (default: auto, the first of the first three that is installed,"
-        " for a whole graph of --model the engine that runs it, for --provider and --delegate theirs)",
+        help="litert, onnxruntime, reference, null, openvino, an entry point of nnburst.executors,"
+        " module:attribute, or the path of a shared library (default: auto, the first of the first"
+        " three that is installed, for a whole graph of --model the engine that runs it, for --provider and"
+        " --delegate theirs)",
     )
     parser.add_argument(
         "--option",
@@ -96,7 +97,9 @@ def prepare_parser(subparsers: Subparsers) -> None:
         " has prepared a model that it has, too",
     )
     add_options(parser)
-    add_json_option(parser)
+    add_json_option(
+        parser, "write the driver's address, executor and pid as JSON when clients may come"
+    )
 
 
 def _add_scheduling(parser: argparse.ArgumentParser) -> None:
