@@ -551,6 +551,30 @@ def test_model_whose_load_fails_for_a_time_is_loaded_by_a_later_look(
     ]
 
 
+def test_model_that_cannot_be_prepared_at_the_start_is_logged_once_for_each_reason(
+    following: Following, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(models, "_PAUSE", 0.0)
+    reasons: list[set[str]] = []
+
+    def prepare(network: Network) -> None:
+        entries = following.models.index(ready=False)
+        reasons.append({each.reason for each in entries if each.name == network.name})
+        following.prepare(network)
+        if network.name == "two":
+            done.set()
+
+    done = threading.Event()
+    monkeypatch.setattr(models, "_prepare", prepare)
+    following.errors += [DeviceUnavailable("of the test")] * 6
+    following.models.start()
+    assert done.wait(PATIENCE)
+    assert {"of the test"} in reasons
+    for name in ("one", "two"):
+        line = f"model {name} is not prepared yet, it is tried again: of the test"
+        assert [each.getMessage() for each in caplog.records].count(line) == 1
+
+
 def test_model_that_cannot_be_served_is_loaded_again_when_its_files_change(
     following: Following, folder: Path
 ) -> None:

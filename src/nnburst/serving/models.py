@@ -134,6 +134,8 @@ class Models(Closing):
         self._retiring: set[Network] = set()
         #: Reasons of failed loads, for models whose older versions are still served.
         self._failures: dict[str, str] = {}
+        #: Reasons why models that were found at the start are prepared again and again.
+        self._delays: dict[str, str] = {}
         self._unloaded: dict[str, tuple[int, ...]] = {}
         #: The sources that `follow` has loaded, or why it tries again; those that its last scan has seen.
         self._followed: dict[str, object] = {}
@@ -191,12 +193,14 @@ class Models(Closing):
         found = []
         with self._lock:
             retiring, unloaded = set(self._retiring), dict(self._unloaded)
-            failures = dict(self._failures)
+            failures, delays = dict(self._failures), dict(self._delays)
         for name, model in self.served.models.items():
             if model.failure:
                 found.append(IndexEntry(name, "", "UNAVAILABLE", f"FAILED: {model.failure}"))
             for version, network in model.versions.items():
                 state, reason = _state(network)
+                if state == "LOADING":
+                    reason = delays.get(name, "")
                 reason = reason or failures.get(name, "")
                 found.append(IndexEntry(name, str(version), state, reason))
         for name in sorted({*self.names(), *unloaded} - self.served.models.keys()):
@@ -302,7 +306,10 @@ class Models(Closing):
                 network.fail(str(error))
 
     def _prepare_again(self, name: str, tries: int, pause: float, error: NnburstError) -> None:
-        logger.warning("model %s is prepared again: %s", name, error)
+        if str(error) != self._delays.get(name):
+            logger.warning("model %s is not prepared yet, it is tried again: %s", name, error)
+        with self._lock:
+            self._delays[name] = str(error)
         self._stopped.wait(pause)
         if not self._stopped.is_set():  # after the other models
             self._loading.submit(self._prepare_first, name, tries)
