@@ -144,3 +144,12 @@ class Obedient(base.Executor):
 
     def prepare(self, *arguments: Any, **more: Any) -> _Prepared:
         return _Prepared(self._inner.prepare(*arguments, **more))
+
+
+class Unready(Obedient):
+    """Prepares nothing: it writes a line to stderr, and sleeps for longer than any test."""
+
+    def prepare(self, *_arguments: Any, **_more: Any) -> _Prepared:
+        os.write(2, b"preparing\n")
+        time.sleep(3600)
+        raise AssertionError

@@ -586,6 +586,17 @@ def test_model_that_cannot_be_served_is_loaded_again_when_its_files_change(
     assert following.look(2) == ["one", "three", "two"]
 
 
+def test_sigterm_ends_a_service_without_waiting_for_a_model_that_is_being_prepared(
+    folder: Path,
+) -> None:
+    words = ["--repository", str(folder), "--drain", "600"]
+    with Served(*words, ready=False, executor="serving.networks:Unready", models=()) as served:
+        assert served.process.stderr is not None
+        assert any(line == "preparing\n" for line in served.process.stderr)
+        served.process.terminate()
+        assert served.process.wait(PATIENCE) == 0
+
+
 def test_override_of_a_configuration_is_refused_by_name(client: Any) -> None:
     with pytest.raises(InferenceServerException, match=r"parameters: .*config"):
         client.load_model("one", config="{}")

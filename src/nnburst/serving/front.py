@@ -114,6 +114,9 @@ def _serve(
     if busy:
         logger.warning("ending although %s still executes: --drain has passed", ", ".join(busy))
         os._exit(0)  # a thread may wait for a result that never comes
+    if models.preparing:
+        logger.warning("ending although model %s is being prepared", models.preparing)
+        os._exit(0)  # which may take any time, and no request waits for it
     clock.close()
     models.close()
     return 0

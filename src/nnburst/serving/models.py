@@ -107,6 +107,7 @@ class Models(Closing):
     Attributes:
         served: the models that requests find now.
         on_change: called when a model was added or removed, or may have changed its readiness.
+        preparing: name of the model that is being prepared; empty for none.
     """
 
     def __init__(
@@ -122,6 +123,7 @@ class Models(Closing):
         """
         self.served = Served()
         self.on_change: Callable[[], None] = lambda: None
+        self.preparing = ""
         self._sources = sources
         self._options = options
         self._workers = workers
@@ -293,7 +295,7 @@ class Models(Closing):
             if network.is_served or network.failure:
                 continue
             try:
-                _prepare(network)
+                self._prepare_now(network)
             except _TRANSIENT as error:
                 self._prepare_again(name, tries, _PAUSE, error)
                 return
@@ -304,6 +306,13 @@ class Models(Closing):
                     return
                 logger.error("model %s is not served: %s", name, error)  # noqa: TRY400
                 network.fail(str(error))
+
+    def _prepare_now(self, network: Network) -> None:
+        self.preparing = network.name
+        try:
+            _prepare(network)
+        finally:
+            self.preparing = ""
 
     def _prepare_again(self, name: str, tries: int, pause: float, error: NnburstError) -> None:
         if str(error) != self._delays.get(name):
@@ -321,7 +330,7 @@ class Models(Closing):
             planned = self._planned(name)
             for network in planned.versions.values():
                 if not network.is_served:
-                    _prepare(network)
+                    self._prepare_now(network)
         except NnburstError as error:
             self._note_failure(name, planned, error)
             raise
