@@ -119,9 +119,7 @@ def _report_to(pair: socket.socket) -> Callable[[str], None]:
 
     def report(reason: str) -> None:
         words = reason.encode(errors="replace")[:_REPORT_BYTES] or _MADE
-        with contextlib.suppress(
-            OSError
-        ):  # the supervisor has ended, and this process ends with it
+        with contextlib.suppress(OSError):  # the supervisor has ended; so will this process
             pair.send(words, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
     return report
