@@ -399,12 +399,13 @@ union fds_message {
     struct cmsghdr aligned;
 };
 
+/* Refuses what carries no descriptors: the kernel drops those that are sent over other sockets. */
 static int check_connection(int connection) {
-    int kind;
-    socklen_t size = sizeof kind;
-    return getsockopt(connection, SOL_SOCKET, SO_TYPE, &kind, &size) == 0
+    int domain;
+    socklen_t size = sizeof domain;
+    return getsockopt(connection, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain == AF_UNIX
                ? NNBURST_NO_ERROR
-               : nnb_fail(NNBURST_BAD_DATA, "connection: %d is no open socket", connection);
+               : nnb_fail(NNBURST_BAD_DATA, "connection: %d is no open Unix socket", connection);
 }
 
 int nnb_queue_memory_send(const struct nnb_queue_memory *memory, int connection) {

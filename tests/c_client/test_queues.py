@@ -349,19 +349,25 @@ def test_end_that_is_taken_leaves_the_queue_to_the_other_one(name: str) -> None:
         c.nnburst_close_queue(queue)
 
 
-@pytest.mark.parametrize("connection", [-1, 1_000_000, "a file"])
-def test_connection_that_is_no_open_socket_is_named(connection: Any) -> None:
+@pytest.mark.parametrize("connection", [-1, 1_000_000, "a file", "a socket of TCP"])
+def test_connection_that_carries_no_descriptors_is_named(connection: Any) -> None:
     c = library()
     found = ffi.new("nnburst_queue **")
     queue = create(None, WRITER, 4, 8)
-    with Path(os.devnull).open("rb") as file:
-        number = file.fileno() if connection == "a file" else connection
+    with (
+        Path(os.devnull).open("rb") as file,
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as over_tcp,
+    ):
+        others = {"a file": file.fileno(), "a socket of TCP": over_tcp.fileno()}
+        number = others.get(connection, connection)
         for code in (
             c.nnburst_receive_queue(number, READER, 4, ffi.NULL, 0, PATIENCE, found),
             c.nnburst_send_queue(number, queue),
         ):
             assert code == BAD_DATA
-            assert f"connection: {number} is no" in ffi.string(c.nnburst_error_message()).decode()
+            text = f"connection: {number} is no open Unix socket"
+            assert text in ffi.string(c.nnburst_error_message()).decode()
     c.nnburst_close_queue(queue)
 
 
