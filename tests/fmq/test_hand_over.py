@@ -59,6 +59,17 @@ def test_queue_goes_over_a_socket_and_nothing_behind_it_is_read(
     assert descriptors() <= before
 
 
+@pytest.mark.parametrize("flavor", list(Flavor))
+def test_programs_that_a_receiver_starts_get_no_descriptor_of_its_queue(
+    pair: tuple[socket.socket, socket.socket], flavor: Flavor
+) -> None:
+    ours, theirs = pair
+    with MessageQueue.create(ELEMENT, 8, flavor) as queue:
+        send_queue(ours, queue)
+        with receive_queue(theirs, ELEMENT, timeout=10) as reader:
+            assert not any(os.get_inheritable(memory.fd) for memory in reader.memories)
+
+
 def test_queue_that_does_not_come_ends_at_the_timeout_and_the_socket_keeps_its_own(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:

@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 import pytest
 
 from nnburst.hal import peer
-from nnburst.hal.peer import tcp_peer_user, unix_peer
+from nnburst.hal.peer import receive_fds, tcp_peer_user, unix_peer
 from programs import as_user
 
 FAMILIES = [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")]
@@ -135,3 +135,14 @@ def test_peer_of_a_unix_socket_is_this_process() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX)
     with ours, theirs:
         assert unix_peer(ours) == (os.getpid(), os.geteuid(), os.getegid())
+
+
+def test_programs_that_are_started_get_no_descriptor_that_was_received() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        socket.send_fds(ours, [b"two"], [ours.fileno(), theirs.fileno()])
+        data, fds, _ = receive_fds(theirs, 16, 2)
+        found = [os.get_inheritable(fd) for fd in fds]
+        for fd in fds:
+            os.close(fd)
+    assert (data, found) == (b"two", [False, False])

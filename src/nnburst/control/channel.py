@@ -28,7 +28,7 @@ import msgspec
 
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError, ResourceExhausted
-from nnburst.hal.peer import PeerCredentials, unix_peer
+from nnburst.hal.peer import PeerCredentials, fds_of, unix_peer
 from nnburst.hal.utils import Closing, polled, weakly
 
 logger = logging.getLogger(__name__)
@@ -408,7 +408,7 @@ class Channel(Closing):
                 self._wait(select.POLLIN, deadline)
             except OSError as error:
                 raise Disconnected(str(error)) from error
-        fds = Fds(_descriptors(ancillary)) if ancillary else NO_FDS
+        fds = Fds(fds_of(ancillary)) if ancillary else NO_FDS
         try:
             if not ancillary and not flags & _CUT and data:
                 packet = _decode(data)
@@ -471,16 +471,6 @@ class Channel(Closing):
 
 def _milliseconds(seconds: float | None) -> int | None:
     return None if seconds is None else math.ceil(min(seconds, _LONGEST_WAIT) * 1000)
-
-
-def _descriptors(ancillary: Sequence[tuple[int, int, bytes]]) -> Sequence[int]:
-    if not ancillary:
-        return ()
-    fds = array.array("i")
-    for level, kind, data in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
-    return list(fds)
 
 
 def _open_packet(data: bytes, fds: Fds, flags: int) -> Incoming:

@@ -80,6 +80,7 @@ from nnburst.hal.errors import (
     NnburstError,
     ResourceExhausted,
 )
+from nnburst.hal.peer import receive_fds
 from nnburst.hal.utils import start_thread
 from nnburst.tracing.recording import record_if_asked
 
@@ -391,7 +392,7 @@ def _serve_all(supervisor: socket.socket, device: Device | NnburstError) -> None
     turns = FairTurns(stuck=_end_stuck)
     while True:
         try:
-            data, fds, _, _ = socket.recv_fds(supervisor, USER_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
+            data, fds, _ = receive_fds(supervisor, USER_BYTES, 1)
         except TimeoutError:
             return
         for fd in fds:

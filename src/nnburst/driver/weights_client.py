@@ -24,6 +24,7 @@ from nnburst.fmq.shared_memory import CONTENT_SEALS
 from nnburst.hal.enums import ExecutionPreference, Priority
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Model
+from nnburst.hal.peer import receive_fds
 from nnburst.hal.utils import Closing
 from nnburst.hal.validation import validate_model
 
@@ -205,9 +206,7 @@ class WeightsClient(Closing):
     def _answer(self, pair: socket.socket) -> list[int]:
         """The files of the newest request; the answers to earlier ones, which came too late, are dropped."""
         while True:
-            data, files, _, _ = socket.recv_fds(
-                pair, MESSAGE.size, MAX_FILES, socket.MSG_CMSG_CLOEXEC
-            )
+            data, files, _ = receive_fds(pair, MESSAGE.size, MAX_FILES)
             if data == MESSAGE.pack(self._number):
                 return files
             for fd in files:

@@ -33,6 +33,7 @@ from nnburst.driver.weights_client import MESSAGE, read_only, read_pack_request,
 from nnburst.executor.base import MAX_FILES, Executor, PackingExecutor
 from nnburst.fmq.shared_memory import checked_size
 from nnburst.hal.errors import InvalidArgument, NnburstError
+from nnburst.hal.peer import receive_fds
 from nnburst.hal.utils import processor_features
 
 # -- The process that packs one model and then ends ------------------------------------------------
@@ -254,7 +255,7 @@ class _WeightsServer:
         return True
 
     def _admit(self) -> bool:
-        data, fds, _, _ = socket.recv_fds(self._supervisor, OWNER_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
+        data, fds, _ = receive_fds(self._supervisor, OWNER_BYTES, 1)
         for fd in fds:
             worker = _Worker(socket.socket(fileno=fd), int.from_bytes(data, "little", signed=True))
             worker.pair.setblocking(False)
@@ -266,9 +267,7 @@ class _WeightsServer:
         """Receive one message of a worker, which its client may have taken over."""
         try:
             # TRUST: a number that goes back as it is, and a file of which only the hash counts.
-            data, fds, flags, _ = socket.recv_fds(
-                worker.pair, MESSAGE.size, 1, socket.MSG_CMSG_CLOEXEC
-            )
+            data, fds, flags = receive_fds(worker.pair, MESSAGE.size, 1)
         except BlockingIOError:
             return
         except OSError:
@@ -340,9 +339,7 @@ class _WeightsServer:
         """Receive from a packing process: at most one message, then its end, after which it maps no file."""
         try:
             # TRUST: it may be taken over by the bytes that it packs; what it sends is kept for these alone.
-            data, fds, _, _ = socket.recv_fds(
-                packing.result, 16, MAX_FILES, socket.MSG_CMSG_CLOEXEC
-            )
+            data, fds, _ = receive_fds(packing.result, 16, MAX_FILES)
         except OSError:
             data, fds = b"", []
         if data and not packing.files:

@@ -70,6 +70,7 @@ from nnburst.hal.errors import (
     MissedDeadline,
     ResourceExhausted,
 )
+from nnburst.hal.peer import receive_fds
 from nnburst.hal.utils import Scarce
 
 if TYPE_CHECKING:
@@ -486,7 +487,7 @@ def receive_queue(
         while len(record) < RECORD_BYTES:
             connection.settimeout(max((deadline - time.monotonic_ns()) * 1e-9, 1e-6))
             # TRUST: at most two descriptors are accepted; the kernel closes others.
-            part, more, *_ = socket.recv_fds(connection, RECORD_BYTES - len(record), _MOST_FDS)
+            part, more, _ = receive_fds(connection, RECORD_BYTES - len(record), _MOST_FDS)
             fds += more
             if not part:
                 raise Closed("the other process has closed the socket")

@@ -1,4 +1,4 @@
-"""Finds the user at the other end of a connection, if that is possible.
+"""Receives descriptors over a connection, and finds the user at its other end, if that is possible.
 
 A port alone does not identify a user: later, another user may have the port. And for a connection that has
 ended, but is kept for a minute (TIME_WAIT), the kernel reports root as its user.
@@ -6,11 +6,13 @@ ended, but is kept for a minute (TIME_WAIT), the kernel reports root as its user
 
 from __future__ import annotations
 
+import array
 import errno
 import os
 import socket
 import struct
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
@@ -46,6 +48,33 @@ def unix_peer(connected: socket.socket) -> PeerCredentials:
     form = "3i"
     raw = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(form))
     return PeerCredentials(*struct.unpack(form, raw))
+
+
+def receive_fds(connection: socket.socket, size: int, most: int) -> tuple[bytes, list[int], int]:
+    """Receive bytes with descriptors, of which no program that this process starts gets a copy.
+
+    `socket.recv_fds` ignores its flags, so descriptors from it go to programs that are started.
+
+    Args:
+        connection: an AF_UNIX socket.
+        size: bytes to receive at most.
+        most: number of descriptors to accept; the kernel closes others.
+
+    Returns:
+        The bytes, the descriptors, and the flags of the message.
+    """
+    room = socket.CMSG_LEN(most * struct.calcsize("i"))
+    data, ancillary, flags, _ = connection.recvmsg(size, room, socket.MSG_CMSG_CLOEXEC)
+    return data, fds_of(ancillary), flags
+
+
+def fds_of(ancillary: Iterable[tuple[int, int, bytes]]) -> list[int]:
+    """The descriptors in the ancillary data of a message; a list that was cut may end within a number."""
+    fds = array.array("i")
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+    return fds.tolist()
 
 
 def tcp_peer_user(theirs: End, ours: End) -> int | None:

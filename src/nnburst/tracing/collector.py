@@ -20,7 +20,7 @@ from nnburst._native import lib
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.own_folder import OwnFolder
-from nnburst.hal.peer import unix_peer
+from nnburst.hal.peer import receive_fds, unix_peer
 from nnburst.hal.utils import Closing
 from nnburst.tracing import recording
 from nnburst.tracing.slices import Layer, Phase
@@ -201,7 +201,7 @@ class Collector(Closing):
         try:
             if unix_peer(connection).uid != os.geteuid() or len(self._sources) == _MOST_PROCESSES:
                 raise InvalidArgument("trace: one process too many, or another user's")  # noqa: TRY301
-            _, fds, _, _ = socket.recv_fds(connection, 64, 1)
+            _, fds, _ = receive_fds(connection, 64, 1)
             if len(fds) != 1:
                 raise InvalidArgument("trace: a process sent no memory")  # noqa: TRY301
             with SharedMemory.adopt(fds[0], recording.BYTES) as memory:

@@ -46,7 +46,7 @@ from nnburst.driver.service.worker import Admission, serve_client
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.environment import EMULATED
 from nnburst.hal.errors import DeviceUnavailable, ResourceExhausted
-from nnburst.hal.peer import unix_peer
+from nnburst.hal.peer import receive_fds, unix_peer
 from nnburst.hal.utils import polled
 
 # -- spare workers ---------------------------------------------------------------------------------
@@ -142,9 +142,7 @@ def await_client(pair: socket.socket, supervisors: socket.socket) -> Admission:
     supervisors.close()
     with pair:
         pair.shutdown(socket.SHUT_WR)
-        names, fds, _, _ = socket.recv_fds(
-            pair, _NAMES_BYTES, len(Admission._fields), socket.MSG_CMSG_CLOEXEC
-        )
+        names, fds, _ = receive_fds(pair, _NAMES_BYTES, len(Admission._fields))
     if not fds:
         os._exit(0)
     given = zip(names.decode().split(","), fds, strict=True)
