@@ -5,8 +5,10 @@
 #include <sched.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -246,19 +248,53 @@ static bool bind_to_name(struct nnb_end *end, int fd) {
     return true;
 }
 
+static void close_one(int *fd_plus_one) {
+    if (*fd_plus_one > 0) {
+        (void)close(*fd_plus_one - 1);
+    }
+    *fd_plus_one = 0;
+}
+
+static bool show(const struct nnb_end *end, int fd, uint32_t events) {
+    struct epoll_event event = {.events = events};
+    return epoll_ctl(end->shown - 1, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
 int nnb_end_watch(struct nnb_end *end) {
-    if (end->watched == 0 && nnb_end_can_watch(end)) {
-        int fd = new_socket();
-        if (fd < 0 || !(end->mine != NULL ? bind_to_name(end, fd) : bind_to_number(end, fd))) {
+    if (end->shown == 0 && nnb_end_can_watch(end)) {
+        end->watched = new_socket() + 1;
+        end->shown = end->watched == 0 ? 0 : epoll_create1(EPOLL_CLOEXEC) + 1;
+        if (end->shown == 0 || !show(end, end->watched - 1, EPOLLIN) ||
+            !(end->mine != NULL ? bind_to_name(end, end->watched - 1)
+                                : bind_to_number(end, end->watched - 1))) {
             end->failed = errno;
-            if (fd >= 0) {
-                (void)close(fd);
-            }
+            close_one(&end->watched);
+            close_one(&end->shown);
             return -1;
         }
-        end->watched = fd + 1;
     }
-    return end->watched - 1;
+    return end->shown - 1;
+}
+
+/* Has the descriptor show the end of the process at the other end, which sends no byte if it is killed.
+ * TRUST: the number may be wrong, or that of another process if the other end is in another namespace; so such an
+ * end is shown once, and only the word decides. */
+static void watch_process(struct nnb_end *end) {
+    uint32_t pid = nnb_end_peer(end);
+    if (pid == end->process_pid) {
+        return;
+    }
+    if (end->process > 0) { /* a forked child may have a copy, which would be shown on */
+        (void)epoll_ctl(end->shown - 1, EPOLL_CTL_DEL, end->process - 1, NULL);
+        close_one(&end->process);
+    }
+    if (pid != 0 && pid <= INT32_MAX) {
+        end->process = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0) + 1;
+    }
+    if (end->process > 0 && !show(end, end->process - 1, EPOLLIN | EPOLLONESHOT)) {
+        close_one(&end->process);
+    }
+    end->process_pid = end->process > 0 ? pid : 0; /* otherwise the next call tries again */
 }
 
 void nnb_end_wake_self(struct nnb_end *end) {
@@ -268,14 +304,10 @@ void nnb_end_wake_self(struct nnb_end *end) {
 }
 
 static void close_sockets(struct nnb_end *end) {
-    if (end->watched > 0) {
-        (void)close(end->watched - 1);
-    }
-    if (end->caller > 0) {
-        (void)close(end->caller - 1);
-    }
-    end->watched = 0;
-    end->caller = 0;
+    close_one(&end->process);
+    close_one(&end->shown);
+    close_one(&end->watched);
+    close_one(&end->caller);
 }
 
 int nnb_end_close(struct nnb_end *end) {
@@ -493,14 +525,18 @@ static bool is_ready(struct nnb_end *end, uint64_t count) {
 }
 
 bool nnb_end_arm(struct nnb_end *end, uint64_t count) {
+    struct epoll_event shown[2];
     uint8_t byte;
-    while (recv(end->watched - 1, &byte, 1, MSG_DONTWAIT) > 0) {
+    if (epoll_wait(end->shown - 1, shown, 2, 0) > 0) {
+        while (recv(end->watched - 1, &byte, 1, MSG_DONTWAIT) > 0) {
+        }
     }
     /* SYNC POINT J: a publication after this finds the bit and sends a byte; one before is visible to the
      * check that follows.
      * TRUST: the bit decides only about a byte, never about the data that are read. */
     (void)nnb_fetch_or_u32(end->flag, loop_bits(end));
     nnb_fence();
+    watch_process(end); /* a process that takes the other end from here on sends a byte, too */
     return nnb_end_look(end) == NNB_RING_OK && !is_ready(end, count);
 }
 

@@ -98,7 +98,10 @@ struct nnb_end {
     uint64_t claimed;       /* its elements; 0 without one */
     uint64_t missed_before; /* what a broadcast's reader had missed then */
     int watched;            /* the socket that is woken, plus one; 0 before nnb_end_watch */
-    int caller;             /* the one that wakes others, likewise */
+    int shown;              /* the epoll over it and the process at the other end, likewise */
+    int process;            /* that process, likewise; 0 if it cannot be watched */
+    uint32_t process_pid;   /* its number; 0 if it is not watched */
+    int caller;             /* the socket that wakes others, likewise */
     uint32_t number;        /* of the socket behind its name: 0, or that of one of many readers */
 };
 
@@ -176,11 +179,12 @@ static inline bool nnb_end_can_watch(const struct nnb_end *end) {
     return end->flag != NULL && end->theirs != NULL;
 }
 
-/* The descriptor that becomes readable after nnb_end_arm; -1 with `failed`, which is EUSERS if NNB_MOST_LOOPS readers have one. It is the end's, and closed with it. */
+/* The descriptor that becomes readable after nnb_end_arm; -1 with `failed`, which is EUSERS if NNB_MOST_LOOPS readers have one. It is the end's,
+ * and closed with it. */
 int nnb_end_watch(struct nnb_end *end);
 
-/* Makes the descriptor unreadable until the other end's next unit, and returns true. Returns false if there
- * is no need to wait: `count` elements can be written (read), or the other end has gone. */
+/* Makes the descriptor unreadable until the other end's next unit, close or death, and returns true. Returns
+ * false if there is no need to wait: `count` elements can be written (read), or the other end has gone. */
 bool nnb_end_arm(struct nnb_end *end, uint64_t count);
 
 /* Makes this end's own descriptor readable. */

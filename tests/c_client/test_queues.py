@@ -232,6 +232,47 @@ def test_descriptor_shows_an_event_loop_that_there_is_something(name: str) -> No
     c.nnburst_close_queue(reader)
 
 
+OTHER_END = """
+import sys
+import numpy as np
+from nnburst.fmq import open_named_queue
+queue = open_named_queue(sys.argv[1], "<u4", timeout=60)
+queue._opened(writes=sys.argv[2] == "writer")
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("role", ["reader", "writer"])
+def test_descriptor_shows_an_event_loop_that_the_other_process_was_killed(
+    name: str, role: str
+) -> None:
+    import select
+
+    c = library()
+    queue = create(name, READER if role == "reader" else WRITER, 4, 8)
+    fd = c.nnburst_queue_fd(queue)
+    other = "writer" if role == "reader" else "reader"
+    with subprocess.Popen(
+        [sys.executable, "-c", OTHER_END, name, other],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as peer:
+        assert peer.stdout is not None
+        assert peer.stdout.readline()
+        if role == "writer":
+            assert c.nnburst_write(queue, words(list(range(8))), 8, 0) == NO_ERROR
+        assert c.nnburst_arm_queue(queue, 1) == INCOMPLETE
+        assert select.select([fd], [], [], 0)[0] == []
+        peer.kill()
+        assert select.select([fd], [], [], 60)[0] == [fd]
+    assert c.nnburst_arm_queue(queue, 1) == NO_ERROR
+    room = words([0])
+    move = c.nnburst_read if role == "reader" else c.nnburst_write
+    assert move(queue, room, 1, 0) == DEAD_OBJECT
+    c.nnburst_close_queue(queue)
+
+
 DYING_WRITER = """
 import sys
 import numpy as np

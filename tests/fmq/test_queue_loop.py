@@ -9,6 +9,8 @@ import multiprocessing
 import os
 import selectors
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -358,6 +360,28 @@ input()
                 peer.wait(20)
             with pytest.raises(DeadObject):
                 queue.read(1)
+
+
+def test_end_of_a_process_that_only_has_the_number_of_the_writer_is_shown_once(
+    elements: tuple[MessageQueue, MessageQueue],
+) -> None:
+    writer, reader = elements
+    with (
+        selectors.DefaultSelector() as selector,
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other,
+    ):
+        assert writer.write(np.zeros(1, ELEMENT))
+        words = writer.memories[0].map(writable=True)[writer.descriptor.grantors[4].offset :]
+        words[4:8].view("<u4")[0] = other.pid
+        selector.register(reader, selectors.EVENT_READ)
+        assert len(selector.select(20)) == 1
+        assert reader.read(1) is not None
+        assert reader.read(1) is None
+        assert selector.select(0) == []
+        other.kill()
+        assert len(selector.select(20)) == 1
+        assert reader.read(1) is None
+        assert selector.select(0) == []
 
 
 def test_queues_without_words_of_their_ends_have_no_event_loop() -> None:

@@ -531,8 +531,6 @@ class MessageQueue(InEventLoops):
         self._open = False
         for end in self._ends.values():
             end.close()
-        if "_watched" in vars(self):
-            self._watched.close()
         if self._at_close is not None:
             self._at_close()
         for memory in self.memories:

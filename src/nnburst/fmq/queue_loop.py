@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import time
-import weakref
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -41,10 +39,10 @@ _TURN_NS: Final = 1_000_000
 
 
 class LoopWait:
-    """Waits for one end in event loops: for a byte that the other end sends after a write or read.
+    """Waits for one end in event loops: for a byte that the other end sends, or the end of its process.
 
-    The end of the other process is noticed by a pidfd. The wait also looks every 50 ms, for ends in another
-    network or process namespace, where neither bytes nor pidfds work.
+    The wait also looks every 50 ms, for ends in another network or process namespace, where neither bytes nor
+    pidfds work.
     """
 
     __slots__ = ("_capacity", "_end", "_loop", "_turn_due_ns")
@@ -105,9 +103,9 @@ class LoopWait:
         deadline = loop.time() + timeout
         woken = asyncio.Event()
         with contextlib.ExitStack() as stack:
-            _watch(loop, stack, _duplicate(stack, self._end.watch()), woken)
-            if (peer := self._end.peer()) and (process := _process(stack, peer)) is not None:
-                _watch(loop, stack, process, woken)
+            watched = _duplicate(stack, self._end.watch())
+            loop.add_reader(watched, woken.set)
+            stack.callback(loop.remove_reader, watched)
             while True:
                 woken.clear()
                 armed = self._end.arm(count)
@@ -147,52 +145,6 @@ def _duplicate(stack: contextlib.ExitStack, fd: int) -> int:
     return own
 
 
-def _process(stack: contextlib.ExitStack, pid: int) -> int | None:
-    """Open a descriptor that is readable after the end of a process; None if it has no number here."""
-    try:
-        fd = os.pidfd_open(pid)
-    except OSError:
-        return None
-    stack.callback(os.close, fd)
-    return fd
-
-
-def _watch(loop: Any, stack: contextlib.ExitStack, fd: int, woken: Any) -> None:  # noqa: ANN401
-    loop.add_reader(fd, woken.set)
-    stack.callback(loop.remove_reader, fd)
-
-
-class Readable:
-    """A descriptor that is readable by a byte of the other end, or after the end of its process."""
-
-    def __init__(self, end: QueueEnd) -> None:
-        """Watch the socket of an end, and the process at the other end."""
-        self._end = end
-        self._peer, self._process = 0, contextlib.ExitStack()
-        try:
-            self._epoll = select.epoll()
-            self._epoll.register(end.watch(), select.EPOLLIN)
-        except OSError as error:
-            raise ResourceExhausted(f"cannot watch the queue: {error.strerror}") from error
-        self.fileno: Final = self._epoll.fileno
-        self.close: Final = weakref.finalize(self, _close_all, self._epoll, self._process)
-
-    def arm(self, count: int) -> bool:
-        """Do `QueueEnd.arm`, and watch another process if the other end has changed."""
-        peer = self._end.peer()
-        if peer != self._peer:
-            self._peer = peer
-            self._process.close()  # a closed descriptor is watched no longer
-            if peer and (process := _process(self._process, peer)) is not None:
-                self._epoll.register(process, select.EPOLLIN)
-        return self._end.arm(count)
-
-
-def _close_all(epoll: select.epoll, process: contextlib.ExitStack) -> None:
-    epoll.close()
-    process.close()
-
-
 class InEventLoops(Closing):
     """The methods of a message queue for event loops, over its two ends."""
 
@@ -200,7 +152,7 @@ class InEventLoops(Closing):
     dtype: np.dtype[Any]
     _open: bool
     _ends: dict[bool, QueueEnd]
-    _watched: Readable
+    _watched: int
 
     async def write_async(
         self,
@@ -302,10 +254,9 @@ class InEventLoops(Closing):
             BadState, Closed: as for `read`.
         """
         end = self._opened(writes=False)
-        end.watch()  # refuses a queue that was closed
+        watched = end.watch()
         if "_watched" not in vars(self):
-            arm = (watched := Readable(end)).arm
-            self._watched = watched
+            self._watched, arm = watched, end.arm
             read, read_into, receive = self.read, self.read_into, self.receive
 
             def read_or_arm(count: int, timeout: float = 0.0) -> Elements | None:
@@ -326,7 +277,7 @@ class InEventLoops(Closing):
             vars(self).update(read=read_or_arm, read_into=read_into_or_arm, receive=receive_or_arm)
             if not arm(1):
                 end.wake_self()
-        return self._watched.fileno()
+        return watched
 
     def _loop_wait(self, *, writes: bool) -> LoopWait:
         waits: dict[bool, LoopWait] = vars(self).setdefault("_loop_waits", {})
