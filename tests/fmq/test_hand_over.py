@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from descriptors import descriptors
 from fmq.queues import ELEMENT, numbers
+from fmq.test_named_queue import free_descriptors
 from nnburst.fmq.message_queue import MessageQueue
 from nnburst.fmq.named_queue import inherit_queue, inheritance, receive_queue, send_queue
 from nnburst.fmq.shared_memory import (
@@ -27,7 +28,13 @@ from nnburst.fmq.shared_memory import (
     from_record,
     to_record,
 )
-from nnburst.hal.errors import BadState, Closed, InvalidArgument, MissedDeadline
+from nnburst.hal.errors import (
+    BadState,
+    Closed,
+    InvalidArgument,
+    MissedDeadline,
+    ResourceExhausted,
+)
 
 
 @pytest.fixture
@@ -95,6 +102,38 @@ def test_what_carries_no_descriptors_is_refused() -> None:
                 send_queue(connection, queue)  # type: ignore[arg-type]
             with refused:
                 receive_queue(connection, ELEMENT, timeout=1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("flavor", "count"),
+    [
+        (Flavor.SYNCHRONIZED_READ_WRITE, 0),
+        (Flavor.UNSYNCHRONIZED_WRITE, 0),
+        (Flavor.UNSYNCHRONIZED_WRITE, 1),
+    ],
+)
+def test_queue_that_comes_while_descriptors_are_lacking_is_refused_as_such(
+    pair: tuple[socket.socket, socket.socket], flavor: Flavor, count: int
+) -> None:
+    ours, theirs = pair
+    with MessageQueue.create(ELEMENT, 8, flavor) as queue:
+        send_queue(ours, queue)
+        before = descriptors()
+        with free_descriptors(count), pytest.raises(ResourceExhausted, match="no descriptors left"):
+            receive_queue(theirs, ELEMENT, timeout=10)
+        assert descriptors() <= before
+        send_queue(ours, queue)
+        receive_queue(theirs, ELEMENT, timeout=10).close()
+
+
+@pytest.mark.parametrize("kind", [socket.SOCK_SEQPACKET, socket.SOCK_DGRAM])
+def test_queue_is_one_packet_on_a_socket_of_packets(kind: int) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
+    with ours, theirs, MessageQueue.create(ELEMENT, 8) as queue:
+        for _ in range(2):
+            send_queue(ours, queue)
+        for _ in range(2):
+            receive_queue(theirs, ELEMENT, timeout=10).close()
 
 
 def test_memory_that_is_not_sealed_is_refused_and_no_descriptor_is_left(

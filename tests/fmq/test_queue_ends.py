@@ -243,6 +243,10 @@ def test_message_longer_than_the_queue_is_refused(
 ) -> None:
     with pytest.raises(InvalidArgument, match="61 bytes and the 4 bytes of its length do not fit"):
         messages[0].send(bytes(61), timeout=9)
+    with pytest.raises(InvalidArgument, match="a message of 244 bytes and"):
+        messages[0].send(np.zeros(61, "<u4"))
+    with pytest.raises(InvalidArgument, match="expected bytes or a contiguous buffer"):
+        messages[0].send(np.zeros(8, "u1")[::2])
     assert messages[0].send(bytes(60))
 
 

@@ -454,7 +454,10 @@ def send_queue(connection: socket.socket, queue: MessageQueue) -> None:
     _refuse_named(queue)
     record = to_record(queue.descriptor)
     sent = socket.send_fds(connection, [record], [memory.fd for memory in queue.memories])
-    connection.sendall(record[sent:])
+    if sent < len(
+        record
+    ):  # without bytes it would be a packet of its own on other sockets than streams
+        connection.sendall(record[sent:])
 
 
 def receive_queue(
@@ -475,6 +478,7 @@ def receive_queue(
     Raises:
         MissedDeadline: it did not come in time; the socket is unusable then if a part came.
         Closed: the other process has closed the socket.
+        ResourceExhausted: this process may have no more descriptors, or no more memory.
         InvalidArgument: `connection` is no Unix socket; or the received bytes are not a queue of this element
             type.
     """
@@ -487,8 +491,14 @@ def receive_queue(
         while len(record) < RECORD_BYTES:
             connection.settimeout(max((deadline - time.monotonic_ns()) * 1e-9, 1e-6))
             # TRUST: at most two descriptors are accepted; the kernel closes others.
-            part, more, _ = receive_fds(connection, RECORD_BYTES - len(record), _MOST_FDS)
+            part, more, flags = receive_fds(connection, RECORD_BYTES - len(record), _MOST_FDS)
             fds += more
+            if (
+                flags & socket.MSG_CTRUNC and len(fds) < _MOST_FDS
+            ):  # the kernel leaves out others, too
+                raise ResourceExhausted(
+                    "this process has no descriptors left for those of the queue"
+                )
             if not part:
                 raise Closed("the other process has closed the socket")
             record += part

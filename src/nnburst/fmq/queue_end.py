@@ -163,10 +163,9 @@ class Rules:
         try:
             data: npt.NDArray[np.uint8] = np.frombuffer(found, np.uint8)  # type: ignore[call-overload]
         except (TypeError, ValueError, BufferError) as error:
-            wanted = f"an array of {self.dtype} or a buffer of whole elements"
-            raise InvalidArgument(
-                f"elements are of type {kind}, expected {wanted if size else 'bytes or a buffer'}"
-            ) from error
+            wanted = f"an array of {self.dtype} or a contiguous buffer of whole elements"
+            wanted = wanted if size else "bytes or a contiguous buffer"
+            raise InvalidArgument(f"elements are of type {kind}, expected {wanted}") from error
         if size and len(data) % size:
             raise InvalidArgument(f"elements have {len(data)} bytes, not a multiple of {size}")
         return data
@@ -188,7 +187,7 @@ class Rules:
                 f"count is {argument!r}, expected an integer from 0 to 2**64 - 1"
             )
         if status == lib.NNB_RING_TOO_LARGE:
-            size = len(argument) if hasattr(argument, "__len__") else "?"
+            size = self._buffer(argument).size
             return InvalidArgument(
                 f"a message of {size} bytes and the 4 bytes of its length do not fit the queue"
             )
