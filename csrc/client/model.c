@@ -331,6 +331,10 @@ static int describe_at(const nnburst_model *model, bool output, uint32_t index, 
     if (model == NULL || operand == NULL) {
         return nnb_fail_null(model == NULL ? "model" : "operand");
     }
+    int code = nnb_check_ours(model->device);
+    if (code != NNBURST_NO_ERROR) {
+        return code;
+    }
     uint32_t count = output ? model->output_count : model->input_count;
     if (index >= count) {
         return nnb_fail(NNBURST_BAD_DATA, "index: %u, the model has %u %s", index, count,

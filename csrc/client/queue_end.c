@@ -388,8 +388,15 @@ int nnburst_queue_fd(nnburst_queue *queue) {
 }
 
 int nnburst_arm_queue(nnburst_queue *queue, size_t count) {
-    if (nnburst_queue_fd(queue) < 0) {
-        return queue == NULL ? NNBURST_UNEXPECTED_NULL : NNBURST_BAD_STATE;
+    if (queue == NULL) {
+        return NNBURST_UNEXPECTED_NULL;
+    }
+    int status = nnb_end_check(&queue->end);
+    if (status != NNB_RING_OK) {
+        return code_of(status);
+    }
+    if (nnb_end_watch(&queue->end) < 0) {
+        return NNBURST_RESOURCE_EXHAUSTED;
     }
     if (count > queue->ring.capacity_bytes / queue->ring.quantum) {
         return NNBURST_BAD_DATA; /* the descriptor would never become readable */

@@ -74,7 +74,10 @@ static int check_unbound(const nnburst_request *request) {
     if (request == NULL) {
         return nnb_fail_null("request");
     }
-    return request->is_bound ? nnb_fail(NNBURST_BAD_STATE, "the request is bound already") : NNBURST_NO_ERROR;
+    int code = nnb_check_ours(request->burst->model->device);
+    return code == NNBURST_NO_ERROR && request->is_bound
+               ? nnb_fail(NNBURST_BAD_STATE, "the request is bound already")
+               : code;
 }
 
 /* The place of the program's input or output `index`; NULL if the model has no such argument. */
@@ -459,9 +462,6 @@ static int bind_places(nnburst_request *request, uint32_t *pools) {
 
 int nnburst_bind(nnburst_request *request) {
     int code = check_unbound(request);
-    if (code == NNBURST_NO_ERROR) {
-        code = nnb_check_ours(request->burst->model->device);
-    }
     if (code != NNBURST_NO_ERROR) {
         return code;
     }
@@ -505,7 +505,11 @@ int nnburst_reset_states(nnburst_request *request) {
     if (request == NULL) {
         return nnb_fail_null("request");
     }
-    if (!request->is_bound || request->is_submitted || !nnb_is_ours(request->burst->model->device)) {
+    int code = nnb_check_ours(request->burst->model->device);
+    if (code != NNBURST_NO_ERROR) {
+        return code;
+    }
+    if (!request->is_bound || request->is_submitted) {
         return nnb_fail(NNBURST_BAD_STATE, request->is_submitted ? "the request is under way"
                                                                  : "the request is not bound");
     }

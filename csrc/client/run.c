@@ -99,6 +99,10 @@ int nnburst_timing(const nnburst_request *request, uint64_t *on_device_us, uint6
     if (request == NULL || on_device_us == NULL || in_driver_us == NULL) {
         return nnb_fail_null(request == NULL ? "request" : "on_device_us, in_driver_us");
     }
+    int code = nnb_check_ours(request->burst->model->device);
+    if (code != NNBURST_NO_ERROR) {
+        return code;
+    }
     const struct nnb_result_summary *summary = &request->sides[request->last].bound.summary;
     if (!request->is_bound || !request->is_measured || summary->time_in_driver == NNB_NO_TIMING) {
         return nnb_fail(NNBURST_BAD_STATE, "the request was not measured, or has not been executed");
@@ -136,6 +140,10 @@ int nnburst_output_dimensions(const nnburst_request *request, uint32_t index, ui
         return nnb_fail_null(request == NULL ? "request" : rank == NULL ? "rank" : "dimensions");
     }
     const nnburst_model *model = request->burst->model;
+    int code = nnb_check_ours(model->device);
+    if (code != NNBURST_NO_ERROR) {
+        return code;
+    }
     if (index >= model->output_count) {
         return nnb_fail_no_such("output", index);
     }

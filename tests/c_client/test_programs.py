@@ -128,10 +128,37 @@ def test_forked_child_is_refused_and_its_parent_goes_on(
         + READY
         + r"""
 int main(int argc, char **argv) {
+    uint32_t dimensions[8], rank = 8;
+    uint64_t on_device, in_driver;
+    nnburst_operand operand;
+    nnburst_request *unbound;
     ready(argv[argc - 1]);
+    CHECK(nnburst_create_request(burst, &unbound));
+    CHECK(nnburst_output_dimensions(request, 0, dimensions, &rank));
     pid_t child = fork();
     if (child == 0) {
+        nnburst_memory *memory;
         nnburst_models *models;
+        CHECK(nnburst_create_memory(64, &memory));
+        const int codes[] = {
+            nnburst_set_input(unbound, 0, memory, 0, 8),
+            nnburst_set_output(unbound, 0, memory, 0, 8),
+            nnburst_set_input_dimensions(unbound, 0, dimensions, rank),
+            nnburst_omit_input(unbound, 0),
+            nnburst_set_measure(unbound, 1),
+            nnburst_bind(unbound),
+            nnburst_reset_states(request),
+            nnburst_timing(request, &on_device, &in_driver),
+            nnburst_output_dimensions(request, 0, dimensions, &rank),
+            nnburst_input(model, 0, &operand, sizeof operand),
+            nnburst_output(model, 0, &operand, sizeof operand),
+        };
+        for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+            if (codes[i] != NNBURST_BAD_STATE || strstr(nnburst_error_message(), "forked this one") == NULL) {
+                _exit(2 + (int)i);
+            }
+        }
+        nnburst_free_memory(memory);
         int expected = nnburst_run(request, SECOND) == NNBURST_BAD_STATE &&
                        nnburst_list_models(device, SECOND, &models) == NNBURST_BAD_STATE &&
                        nnburst_input_data(request, 0) == NULL && !nnburst_is_alive(device) &&

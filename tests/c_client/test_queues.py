@@ -32,11 +32,12 @@ from nnburst.fmq import (
 )
 from nnburst.fmq.shared_memory import RECORD_BYTES, SharedMemory, to_record
 from nnburst.hal.errors import BadState, Closed, InvalidArgument, MissedDeadline
+from waiting import wait_for
 
 ELEMENT = np.dtype("<u4")
 WRITER, READER, BROADCAST, REOPEN, DROP = 1, 2, 1, 2, 4
 NO_ERROR, INCOMPLETE, UNEXPECTED_NULL, BAD_DATA, BAD_STATE, UNAVAILABLE = 0, 2, 3, 4, 6, 9
-MISSED_DEADLINE, DEAD_OBJECT, CLOSED = 10, 14, 101
+MISSED_DEADLINE, RESOURCE_EXHAUSTED, DEAD_OBJECT, BUSY, CLOSED = 10, 12, 14, 100, 101
 
 
 @pytest.fixture
@@ -287,6 +288,28 @@ sys.stdin.read()
 def sleeps_on_two_words(thread: int) -> bool:
     """Whether a thread of this process is in futex_waitv; kernels before 5.16 have none."""
     return Path(f"/proc/self/task/{thread}/syscall").read_text().startswith("449 ")
+
+
+def test_event_loop_that_gets_no_descriptor_or_asks_beside_another_thread_is_told_so(
+    name: str,
+) -> None:
+    c = library()
+    writer = create(name, WRITER, 4, 8, BROADCAST)
+    readers = [opened(name, READER, 4) for _ in range(73)]
+    assert [c.nnburst_arm_queue(reader, 1) for reader in readers[:72]] == 72 * [INCOMPLETE]
+    assert c.nnburst_arm_queue(readers[72], 1) == RESOURCE_EXHAUSTED
+    found: list[int] = []
+    room = words([0])
+    waits = threading.Thread(
+        target=lambda: found.append(c.nnburst_read(readers[0], room, 1, PATIENCE))
+    )
+    waits.start()
+    wait_for(lambda: c.nnburst_arm_queue(readers[0], 1) == BUSY)
+    check(c.nnburst_write(writer, words([7]), 1, 0))
+    waits.join(60)
+    assert found == [NO_ERROR]
+    for queue in (writer, *readers):
+        c.nnburst_close_queue(queue)
 
 
 def test_event_loop_cannot_wait_for_more_than_a_queue_has_room_for() -> None:

@@ -195,7 +195,8 @@ NNBURST_API int32_t nnburst_device_pid(const nnburst_device *device);
  * BAD_DATA: a network of the service has changed. After a failure it may be called again. */
 NNBURST_API int nnburst_reconnect(nnburst_device *device, uint64_t timeout_ns);
 
-/* Closes a device and all that was opened from it, whose pointers are invalid from then on. NULL is fine. */
+/* Closes a device and all that was opened from it, whose pointers are invalid from then on. A driver of nnburst_launch that does not end
+ * within 4 s is killed. NULL is fine. */
 NNBURST_API void nnburst_close_device(nnburst_device *device);
 
 /* -- networks --------------------------------------------------------------------------------------------- */
@@ -388,7 +389,7 @@ NNBURST_API int32_t nnburst_queue_peer(const nnburst_queue *queue);
 NNBURST_API int nnburst_queue_fd(nnburst_queue *queue);
 
 /* NO_ERROR if `count` elements can be written or read, or the other end has gone; INCOMPLETE if the descriptor will become readable then;
- * BAD_DATA for more than the queue has room for. */
+ * BAD_DATA for more than the queue has room for; RESOURCE_EXHAUSTED if the descriptor cannot be had; BAD_STATE and BUSY as above. */
 NNBURST_API int nnburst_arm_queue(nnburst_queue *queue, size_t count);
 
 #ifdef __cplusplus
