@@ -31,6 +31,7 @@ struct nnb_ring {
 int nnb_ring_init(struct nnb_ring *, uint8_t *data, nnb_atomic_u64 *, nnb_atomic_u64 *, uint64_t, uint64_t, uint32_t);
 uint64_t nnb_ring_available_to_write(struct nnb_ring *);
 uint64_t nnb_ring_available_to_read(struct nnb_ring *);
+uint64_t nnb_ring_look(struct nnb_ring *, uint32_t writes);
 int nnb_ring_begin_write(struct nnb_ring *, uint64_t, struct nnb_ring_regions *);
 int nnb_ring_commit_write(struct nnb_ring *, uint64_t);
 int nnb_ring_begin_read(struct nnb_ring *, uint64_t, struct nnb_ring_regions *);

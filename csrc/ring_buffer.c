@@ -4,6 +4,8 @@
 
 #include "trap.h"
 
+#define MOST_LOOKS 64u /* at counters that an honest reader and writer move while they are looked at */
+
 /* Whether a distance between counters is possible: within the ring and whole elements. */
 static bool plausible(const struct nnb_ring *ring, uint64_t distance) {
     return distance <= ring->capacity_bytes && distance % ring->quantum == 0;
@@ -21,13 +23,30 @@ static uint64_t claimed_bytes(const struct nnb_ring *ring, uint64_t claim, uint6
     return ahead <= ring->capacity_bytes ? ahead : 0;
 }
 
+/* Copies both counters, which the other threads move meanwhile. */
+static void copy_counters(nnb_atomic_u64 *read_counter, nnb_atomic_u64 *write_counter, uint64_t capacity_bytes,
+                          uint64_t *read, uint64_t *written) {
+    uint32_t looks = 0;
+    do { /* The writer's last, so that it is not behind; but the reader may have made room in between that the writer
+          * has filled.
+          * TRUST: the caller checks the last copies before anything uses them.
+          * SYNC POINT A: elements written before are visible; SYNC POINT B: their reads are done. */
+        *read = nnb_load_acquire_u64(read_counter);
+        *written = nnb_load_acquire_u64(write_counter);
+    } while (*written - *read > capacity_bytes && ++looks < MOST_LOOKS);
+}
+
 int nnb_ring_init(struct nnb_ring *ring, uint8_t *data, nnb_atomic_u64 *read_counter,
                   nnb_atomic_u64 *write_counter, uint64_t capacity_bytes, uint64_t quantum,
                   uint32_t synchronized) {
-    /* TRUST: both counters are copied once here and checked below before anything uses them.
-     * SYNC POINT A: elements written before the hand-over are visible; SYNC POINT B: their reads are done. */
-    uint64_t written = nnb_load_acquire_u64(write_counter);
-    uint64_t read = synchronized ? nnb_load_acquire_u64(read_counter) : written;
+    uint64_t read;
+    uint64_t written;
+    if (synchronized) {
+        copy_counters(read_counter, write_counter, capacity_bytes, &read, &written);
+    } else {
+        /* TRUST: checked below. SYNC POINT A: elements written before are visible. */
+        read = written = nnb_load_acquire_u64(write_counter);
+    }
     *ring = (struct nnb_ring){
         .data = data,
         .read_counter = read_counter,
@@ -132,6 +151,20 @@ uint64_t nnb_ring_available_to_read(struct nnb_ring *ring) {
         return 0;
     }
     return (ring->peer_write - ring->read_index) / ring->quantum;
+}
+
+uint64_t nnb_ring_look(struct nnb_ring *ring, uint32_t writes) {
+    if (!ring->synchronized) {
+        return writes ? nnb_ring_available_to_write(ring) : nnb_ring_available_to_read(ring);
+    }
+    uint64_t read;
+    uint64_t written;
+    copy_counters(ring->read_counter, ring->write_counter, ring->capacity_bytes, &read, &written);
+    uint64_t unread = written - read;
+    if (!plausible(ring, unread)) {
+        return NNB_RING_IMPOSSIBLE;
+    }
+    return (writes ? ring->capacity_bytes - unread : unread) / ring->quantum;
 }
 
 uint64_t nnb_ring_glance_to_read(struct nnb_ring *ring) {

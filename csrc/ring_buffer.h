@@ -73,7 +73,12 @@ int nnb_ring_take_over(struct nnb_ring *ring, bool writes, bool drops);
 uint64_t nnb_ring_available_to_write(struct nnb_ring *ring);
 uint64_t nnb_ring_available_to_read(struct nnb_ring *ring);
 
-/* The same for the reader, while another thread uses it: changes nothing. 0 if the writer has overtaken the
+/* The same for an object that is not at the side that writes (reads): by the counters of a synchronized ring, since
+ * its own index is not that side's, which changes nothing. NNB_RING_IMPOSSIBLE if they are impossible. */
+#define NNB_RING_IMPOSSIBLE UINT64_MAX
+uint64_t nnb_ring_look(struct nnb_ring *ring, uint32_t writes);
+
+/* The same as nnb_ring_available_to_read for the reader, while another thread uses it: changes nothing. 0 if the writer has overtaken the
  * reader. */
 uint64_t nnb_ring_glance_to_read(struct nnb_ring *ring);
 

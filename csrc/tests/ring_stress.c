@@ -1,5 +1,6 @@
 /* Two threads over one mapping: packets of changing length through a small ring, each checked whole, with
- * sleeping and waking in both directions. For ThreadSanitizer. Usage: ring_stress MESSAGES */
+ * sleeping and waking in both directions; a third one opens the ring and looks at it all the time. For
+ * ThreadSanitizer. Usage: ring_stress MESSAGES */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -20,6 +21,7 @@ static struct {
 } shared;
 
 static uint64_t messages;
+static nnb_atomic_u64 is_over;
 
 static void fail(const char *what) {
     (void)fprintf(stderr, "broken: %s\n", what);
@@ -85,14 +87,30 @@ static void consume(void) {
     }
 }
 
+/* Finds possible counters whenever it opens the ring, and at each look. */
+static void *look_on(void *argument) {
+    (void)argument;
+    while (nnb_load_relaxed_u64(&is_over) == 0) { /* TRUST: memory of this process; it only ends the loop. */
+        struct nnb_ring ring;
+        open_ring(&ring);
+        if (nnb_ring_look(&ring, 0) > CAPACITY || nnb_ring_look(&ring, 1) > CAPACITY) {
+            fail("more than the ring has");
+        }
+    }
+    return NULL;
+}
+
 int main(int argc, char **argv) {
     messages = argc > 1 ? strtoull(argv[1], NULL, 10) : 100000;
     pthread_t writer;
-    if (pthread_create(&writer, NULL, produce, NULL) != 0) {
+    pthread_t onlooker;
+    if (pthread_create(&writer, NULL, produce, NULL) != 0 || pthread_create(&onlooker, NULL, look_on, NULL) != 0) {
         fail("pthread_create");
     }
     consume();
     (void)pthread_join(writer, NULL);
+    nnb_store_relaxed_u64(&is_over, 1);
+    (void)pthread_join(onlooker, NULL);
     (void)printf("%" PRIu64 " messages, none torn or lost\n", messages);
     return 0;
 }

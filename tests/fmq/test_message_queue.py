@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fmq.queues import ELEMENT, create, numbers, other_end
+from fmq.queues import ELEMENT, counter, create, numbers, opened_again, other_end
 from nnburst.fmq.event_flag import EventFlagBits
 from nnburst.fmq.message_queue import MessageQueue, QueueStatistics
 from nnburst.fmq.shared_memory import Flavor, layout
-from nnburst.hal.errors import BadState, Closed, InvalidArgument
+from nnburst.hal.errors import BadState, Closed, InvalidArgument, QueueCorrupted
 
 UNSYNCHRONIZED = Flavor.UNSYNCHRONIZED_WRITE
 
@@ -125,6 +125,24 @@ def test_both_ends_see_one_queue() -> None:
     assert writer.available_to_write() == 5
     assert reader.statistics().read == 5
     assert writer.statistics().written == 8
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_every_object_of_a_queue_knows_what_is_there_and_is_as_usable_as_before(ends: bool) -> None:
+    writer = MessageQueue.create(ELEMENT, 4, ends=ends)
+    reader, onlooker = opened_again(writer), opened_again(writer)
+    for number in range(8):
+        assert writer.write(numbers(3 * number, 3))
+        for queue in (writer, reader, onlooker):
+            assert (queue.available_to_read(), queue.available_to_write()) == (3, 1)
+        found = reader.read(3)
+        assert found is not None
+        assert found.tolist() == [3 * number, 3 * number + 1, 3 * number + 2]
+        for queue in (writer, reader, onlooker):
+            assert (queue.available_to_read(), queue.available_to_write()) == (0, 4)
+    counter(writer, 1)[0] += 20
+    with pytest.raises(QueueCorrupted):
+        onlooker.available_to_read()
 
 
 def test_queue_laid_out_by_the_original_is_opened_too() -> None:

@@ -13,7 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fmq.queues import opened_again
 from nnburst.fmq import Queue
+from nnburst.fmq.object_queue import _in_child
 from nnburst.hal.errors import Closed, DeadObject, InvalidArgument, MissedDeadline
 from programs import run_program
 
@@ -77,6 +79,18 @@ def test_objects_of_any_size_come_whole_and_in_order(capacity: int, items: list[
     reader.join(60)
     assert got == items
     queue.close()
+
+
+def test_producer_learns_that_everything_was_taken() -> None:
+    with Queue[int](64) as ours:
+        theirs = _in_child(Queue, opened_again(ours._messages))
+        for number in range(20):
+            ours.put(number)
+            assert not ours.empty()
+            assert theirs.get(timeout=60) == number
+            assert ours.empty()
+            assert theirs.empty()
+        theirs.close()
 
 
 def test_waits_end_at_the_timeout_and_with_the_queue() -> None:

@@ -277,7 +277,7 @@ class MessageQueue(InEventLoops):
         return self.descriptor.capacity
 
     def available_to_write(self) -> int:
-        """Number of elements that can be written now.
+        """Number of elements that can be written now. Any thread and any object may call this.
 
         Raises:
             QueueCorrupted: the reader's counter is impossible.
@@ -287,6 +287,8 @@ class MessageQueue(InEventLoops):
     def available_to_read(self) -> int:
         """Number of elements that can be read now, at most the capacity. Any thread may call this.
 
+        In a synchronized queue any object has the number; in an unsynchronized one each has its own.
+
         Raises:
             QueueCorrupted: the writer's counter is impossible.
         """
@@ -294,9 +296,10 @@ class MessageQueue(InEventLoops):
 
     def _available(self, *, writes: bool) -> int:
         ring, end = self._ring(), self._ends.get(writes)
-        look = lib.nnb_ring_available_to_write if writes else lib.nnb_ring_available_to_read
-        count = int(look(ring)) if end is None else end.available()  # a thread may wait with it
-        self._check_corruption()
+        # A thread may wait with the end; without one that side is another object's.
+        count = int(lib.nnb_ring_look(ring, writes)) if end is None else end.available()
+        if ring.corrupted or count > self.capacity:
+            raise QueueCorrupted("the peer's counter contradicts the queue's size")
         return count
 
     @property
@@ -626,10 +629,6 @@ class MessageQueue(InEventLoops):
                 f" {self.descriptor.quantum}"
             )
         return end.bind(array, memory, timeout, self)
-
-    def _check_corruption(self) -> None:
-        if self.ring.corrupted:
-            raise QueueCorrupted("the peer's counter contradicts the queue's size")
 
     def _claim(self, count: int, timeout: float, *, writes: bool) -> Claim | None:
         if not self._has_elements():
