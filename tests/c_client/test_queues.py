@@ -290,7 +290,7 @@ def sleeps_on_two_words(thread: int) -> bool:
     return Path(f"/proc/self/task/{thread}/syscall").read_text().startswith("449 ")
 
 
-def test_event_loop_that_gets_no_descriptor_or_asks_beside_another_thread_is_told_so(
+def test_event_loop_without_a_descriptor_or_beside_another_thread_gets_its_own_code(
     name: str,
 ) -> None:
     c = library()

@@ -128,7 +128,7 @@ def test_both_ends_see_one_queue() -> None:
 
 
 @pytest.mark.parametrize("ends", [True, False])
-def test_every_object_of_a_queue_knows_what_is_there_and_is_as_usable_as_before(ends: bool) -> None:
+def test_every_object_of_a_queue_counts_what_is_there_and_goes_on(ends: bool) -> None:
     writer = MessageQueue.create(ELEMENT, 4, ends=ends)
     reader, onlooker = opened_again(writer), opened_again(writer)
     for number in range(8):
