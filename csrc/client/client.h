@@ -191,7 +191,7 @@ void nnb_hold_memory(nnburst_memory *memory);
 /* Fails with BAD_DATA: the model has no such input or output. */
 int nnb_fail_no_such(const char *kind, uint32_t index);
 
-/* Resets a request after a reconnection: it is not under way, and the next result is read as a whole. */
+/* Resets a request after a reconnection: it is not under way. The latest result stays, with the shapes of outputs. */
 void nnb_renew_request(nnburst_request *request);
 
 /* Frees a request that is on no list, but not its slots. */

@@ -12,12 +12,7 @@ static const struct nnb_served_model *served(const nnburst_request *request) {
     return &request->burst->model->served;
 }
 
-void nnb_renew_request(nnburst_request *request) {
-    request->is_submitted = false;
-    for (uint32_t i = 0; i < 2; i++) {
-        request->sides[i].bound.result_count = 0;
-    }
-}
+void nnb_renew_request(nnburst_request *request) { request->is_submitted = false; }
 
 static void free_places(struct nnb_place *places, uint32_t count) {
     for (uint32_t i = 0; places != NULL && i < count; i++) {

@@ -474,6 +474,26 @@ def test_reconnected_device_goes_on_with_every_pointer_and_state_as_it_was(
     c.nnburst_close_device(device)
 
 
+def test_shapes_of_the_latest_execution_outlive_a_reconnection(service: Service) -> None:
+    c = library()
+    device = connected(service.address)
+    request = created(open_burst(opened(device, "both")))
+    memory = made(c.nnburst_create_memory, 4096)
+    for i in (0, 1):
+        check(c.nnburst_set_input_dimensions(request, i, ffi.new("uint32_t[]", [5]), 1))
+        check(c.nnburst_set_output(request, i, memory, 1024 * i, 1024))
+    check(c.nnburst_bind(request))
+    c.nnburst_free_memory(memory)
+    extents, rank = ffi.new("uint32_t[4]"), ffi.new("uint32_t *", 4)
+    for _ in range(2):
+        assert run(request) == NO_ERROR
+        os.kill(c.nnburst_device_pid(device), signal.SIGKILL)
+        check(c.nnburst_reconnect(device, PATIENCE))
+        check(c.nnburst_output_dimensions(request, 0, extents, rank))
+        assert (rank[0], extents[0]) == (1, 5)
+    c.nnburst_close_device(device)
+
+
 def test_reconnection_waits_for_the_service_and_may_be_tried_again() -> None:
     c = library()
     with Service("add=serving.networks:add") as service:
