@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -67,11 +67,15 @@ def name() -> Iterator[str]:
     unique = f"/nnburst-test-{uuid.uuid4().hex}"
     yield unique
     if is_there(unique):
-        posix_ipc.unlink_shared_memory(unique)
+        path_of(unique).unlink()
+
+
+def path_of(name: str) -> Path:
+    return Path(f"/dev/shm{name}")
 
 
 def is_there(name: str) -> bool:
-    return Path(f"/dev/shm{name}").exists()
+    return path_of(name).exists()
 
 
 def test_two_ends_share_elements_and_the_name_goes(name: str) -> None:
@@ -193,11 +197,9 @@ def test_second_opener_is_refused_since_the_queue_is_taken(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _kept = create_named_queue(name, ELEMENT, 8)
-    unlink = posix_ipc.unlink_shared_memory
+    unlink = os.unlink
     # The other one wins between our look and our unlink.
-    monkeypatch.setattr(
-        posix_ipc, "unlink_shared_memory", lambda path: (unlink(path), unlink(path))
-    )
+    monkeypatch.setattr(os, "unlink", lambda path: (unlink(path), unlink(path)))
     with pytest.raises(DeviceUnavailable, match="another process has opened"):
         open_named_queue(name, ELEMENT, timeout=1)
 
@@ -211,6 +213,43 @@ def test_region_that_is_not_complete_yet_counts_as_absent(name: str) -> None:
         posix_ipc.unlink_shared_memory(name)
     gc.collect()  # what only garbage holds is not kept
     assert descriptors() <= before
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        Path.mkdir,
+        lambda path: path.symlink_to(path.with_name("nowhere")),
+        lambda path: os.mkfifo(path, 0o600),
+        lambda path: os.mknod(path, 0o600 | stat.S_IFSOCK),
+    ],
+    ids=["folder", "link", "fifo", "socket"],
+)
+def test_a_name_of_something_else_is_in_use_and_names_no_queue(
+    name: str, make: Callable[[Path], object]
+) -> None:
+    make(path_of(name))
+    try:
+        with pytest.raises(DeviceUnavailable, match="was not created"):
+            open_named_queue(name, ELEMENT, timeout=0.01)
+        with pytest.raises(DeviceUnavailable, match="exists already"):
+            create_named_queue(name, ELEMENT, 8)
+        assert list_named_queues(name) == []
+    finally:
+        if path_of(name).is_dir():
+            path_of(name).rmdir()
+        else:
+            path_of(name).unlink()
+
+
+def test_stale_names_that_are_no_text_are_removed_as_others_are(name: str) -> None:
+    for end in ("\udcff", "x"):
+        subprocess.run([sys.executable, "-c", KILLED, name, "1"], check=False, timeout=60)
+        path_of(name).rename(path_of(f"{name}-{end}"))
+    found = [queue.name for queue in list_named_queues(name)]
+    assert sorted(found) == [f"{name}-x", f"{name}-\udcff"]
+    assert [queue.name for queue in remove_stale_names(name)] == found
+    assert not list_named_queues(name)
 
 
 def test_region_that_is_complete_but_only_a_header_is_not_a_queue(name: str) -> None:
@@ -369,8 +408,14 @@ def test_refused_opening_leaves_the_queue_to_the_next_process(
     assert reader.read(8, timeout=1) is not None
 
 
-@pytest.mark.parametrize("flavor", list(Flavor))
-@pytest.mark.parametrize("count", [0, 1])
+@pytest.mark.parametrize(
+    ("flavor", "count"),  # a broadcast's reader has one more descriptor, for reading only
+    [
+        (Flavor.SYNCHRONIZED_READ_WRITE, 0),
+        (Flavor.UNSYNCHRONIZED_WRITE, 0),
+        (Flavor.UNSYNCHRONIZED_WRITE, 1),
+    ],
+)
 def test_opening_without_enough_descriptors_is_refused_and_leaves_the_queue(
     name: str, flavor: Flavor, count: int
 ) -> None:

@@ -32,6 +32,7 @@ Only this module needs `posix_ipc`, which lacks wheels for some versions of Pyth
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import socket
@@ -295,9 +296,7 @@ def _give_name(name: str, fd: int) -> None:
     for is_last in (False, True):
         try:
             # This fails if the name exists.
-            os.link(
-                f"/proc/self/fd/{fd}", _FOLDER / name[1:], src_dir_fd=fd
-            )  # linkat follows the symbolic link
+            os.link(f"/proc/self/fd/{fd}", _path(name), src_dir_fd=fd)  # linkat follows the link
         except FileExistsError:
             if is_last or not _take_away_stale(name):
                 raise DeviceUnavailable(f"name: {name} exists already") from None
@@ -361,23 +360,30 @@ def _checked(name: str) -> str:
     return name
 
 
-def _open(name: str) -> int:
-    """Open what is called `name`; raises posix_ipc's errors, and ResourceExhausted for others."""
+def _path(name: str) -> Path:
+    return _FOLDER / name[1:]
+
+
+def _open(name: str) -> int | None:
+    """Open the memory called `name`; None if nothing, or a folder, a link or a socket, is called so."""
+    posix_ipc = _posix_ipc()
     try:
-        return int(_posix_ipc().SharedMemory(name).fd)
+        return int(posix_ipc.SharedMemory(name).fd)
+    except (posix_ipc.ExistentialError, ValueError):  # ValueError: a folder
+        return None
+    except posix_ipc.PermissionsError:
+        raise InvalidArgument(f"name: {name} belongs to another user") from None
     except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):  # a link, a socket
+            return None
         raise ResourceExhausted(f"name: {name} cannot be opened: {error}") from error
 
 
 def _try_open(name: str, *, stale: bool = False) -> tuple[SharedMemory, Bytes] | None:
     """Open the complete region called `name`, in use or (`stale`) stale; None if there is no such region."""
-    posix_ipc = _posix_ipc()
-    try:
-        fd = _open(name)
-    except posix_ipc.ExistentialError:
+    fd = _open(name)
+    if fd is None:
         return None
-    except posix_ipc.PermissionsError:
-        raise InvalidArgument(f"name: {name} belongs to another user") from None
     status = os.fstat(fd)
     if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
         os.close(fd)
@@ -407,26 +413,23 @@ def _take_away(name: str, identity: tuple[int, int], maker: int) -> None:
     """Remove a queue's name if it still belongs to that queue; does nothing in a forked child."""
     if os.getpid() != maker:
         return
-    posix_ipc = _posix_ipc()
-    with contextlib.suppress(OSError, posix_ipc.ExistentialError, posix_ipc.PermissionsError):
-        status = (_FOLDER / name[1:]).stat()
+    with contextlib.suppress(OSError):
+        status = _path(name).lstat()
         if (status.st_dev, status.st_ino) == identity:
-            posix_ipc.unlink_shared_memory(name)
+            _path(name).unlink()
 
 
 def _unlink(name: str, fd: int) -> bool:
     """Remove a name; False if it does not belong to the region `fd` any more.
 
-    Another process may have removed it meanwhile, and another one given it to a new queue.
+    Another process may have removed it meanwhile, and another one given it to a new queue. The name may be
+    one that is no UTF-8, which posix_ipc refuses and C can give.
     """
-    posix_ipc = _posix_ipc()
     try:
-        now = _open(name)
-        same = os.path.sameopenfile(now, fd)
-        os.close(now)
+        same = os.path.samestat(_path(name).lstat(), os.fstat(fd))
         if same:
-            posix_ipc.unlink_shared_memory(name)
-    except posix_ipc.ExistentialError:
+            _path(name).unlink()
+    except FileNotFoundError:
         return False
     return same
 
