@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final
 
@@ -15,6 +17,7 @@ import pytest
 
 import nnburst
 from client.burst_helpers import standing_still
+from descriptors import descriptors
 from interrupting import interrupted_at, threads_that_start
 from nnburst import BoundRequest, BurstBusy, ExecutionResult, MissedDeadline
 from nnburst.client.session.gate import leave
@@ -352,6 +355,25 @@ def test_a_burst_that_is_closed_ends_what_is_under_way(drivers: Manager) -> None
             request.submit()
         with pytest.raises(InvalidArgument, match="max_in_flight"):
             compiled.open_burst(max_in_flight=0)
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_a_burst_that_is_collected_after_a_submission_gives_everything_back(
+    drivers: Manager, collects: bool
+) -> None:
+    gc.collect()
+    before, threads = descriptors(), set(threading.enumerate())
+    with nnburst.compile(chain(), BOTH, manager=drivers) as compiled:
+        burst = compiled.open_burst(max_in_flight=2)
+        for request in (burst.bind(), burst.bind()):
+            pending = request.submit()
+            if collects:
+                pending.result()
+        reference = weakref.ref(burst)
+        del burst, request, pending
+        wait_for(lambda: gc.collect() is not None and reference() is None)
+        wait_for(lambda: threads.issuperset(threading.enumerate()))
+    wait_for(lambda: gc.collect() is not None and descriptors() <= before)
 
 
 def test_a_task_that_waits_for_its_turn_ends_when_the_burst_is_closed(

@@ -201,13 +201,15 @@ class Pipeline:
         while (request := self._inboxes[step].get()) is not None:
             if is_first and not request.begin():
                 self._release(request)  # the submission has failed
-                continue
-            with self._locks[step]:
-                request.run(step)
-            if is_last:
-                self._settle(request)
             else:
-                self._inboxes[step + 1].put(request)
+                with self._locks[step]:
+                    request.run(step)
+                if is_last:
+                    self._settle(request)
+                else:
+                    self._inboxes[step + 1].put(request)
+            # While this thread waits it must not keep the request: that keeps the burst, whose end ends this.
+            del request
         if not is_last:
             self._inboxes[step + 1].put(None)
 
