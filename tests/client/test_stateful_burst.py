@@ -117,6 +117,22 @@ def test_other_things_than_states_are_refused(prepared: nnburst.PreparedModel, s
         prepared.open_burst(states=states)
 
 
+@pytest.mark.parametrize("given", [iter, lambda states: (state for state in states), tuple])
+def test_states_may_come_from_any_iterable(
+    prepared: nnburst.PreparedModel, given: Callable[[list[State]], Any]
+) -> None:
+    with prepared.open_burst(states=given([SUM])) as burst:
+        assert list(burst.states) == ["sum"]
+        assert burst.execute([np.ones(2, np.float32)]).outputs[0].tolist() == [22, 42]
+        assert burst.execute([np.ones(2, np.float32)]).outputs[0].tolist() == [24, 44]
+
+
+def test_an_initial_value_that_is_masked_is_refused(prepared: nnburst.PreparedModel) -> None:
+    begin = np.ma.array(SUM.initial, mask=[True, False])
+    with pytest.raises(nnburst.InvalidArgument, match="initial value of 'sum' is a masked array"):
+        prepared.open_burst(states=[State("sum", 1, 1, begin)])
+
+
 @pytest.mark.parametrize("name", [None, 3, b"sum"])
 def test_name_of_a_state_that_is_no_text_is_refused(
     prepared: nnburst.PreparedModel, name: Any
@@ -223,3 +239,20 @@ def test_run_after_an_abandoned_submission_waits_for_its_end(
             stateful.reset()
         assert stateful.run().outputs[0].tolist() == [22, 42]
         assert stateful.states["sum"].tolist() == [11, 21]
+
+
+def test_result_of_a_submission_that_was_abandoned_changes_no_state() -> None:
+    with (
+        nnburst.compile(accumulating(), ["nnapi-reference"]) as compiled,
+        compiled.open_burst(states=[SUM]) as burst,
+    ):
+        bound = burst.bind()
+        bound.inputs[0][...] = 1
+        submitted = bound.submit()  # the CPU executes it at once
+        submitted.abandon()
+        assert bound.states["sum"].tolist() == [10, 20]
+        for _ in range(2):
+            bound.run()
+        with pytest.raises(nnburst.Closed, match="abandoned"):
+            submitted.result()
+        assert bound.states["sum"].tolist() == [12, 22]

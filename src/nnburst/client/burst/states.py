@@ -23,7 +23,8 @@ from nnburst.client.burst.interface import (
     new_inputs,
 )
 from nnburst.client.staging import in_new_pool
-from nnburst.hal.errors import BurstBusy, InvalidArgument, NnburstError
+from nnburst.hal.errors import BurstBusy, Closed, InvalidArgument, NnburstError
+from nnburst.hal.model import refuse_masked
 from nnburst.hal.utils import check_owner
 
 
@@ -47,6 +48,7 @@ class _Roles:
                 or two have one name.
         """
         try:
+            states = tuple(states)  # an iterator has its elements only once
             read = [operator.index(state.input_index) for state in states]
             written = [operator.index(state.output_index) for state in states]
         except (AttributeError, TypeError) as error:
@@ -63,6 +65,7 @@ class _Roles:
                     f"states[{other}] and states[{number}] are both named {state.name!r}, expected"
                     " different names"
                 )
+            refuse_masked(f"states: the initial value of {state.name!r}", state.initial)
             initial = np.array(state.initial)
             before, after = inputs[state.input_index], outputs[state.output_index]
             if before.dtype != after.dtype or (
@@ -76,7 +79,7 @@ class _Roles:
                 )
             before.check_input(np.ascontiguousarray(initial))
             self.initial.append(initial)
-        self.states = tuple(states)
+        self.states = states
         self.inputs = [index for index in range(len(inputs)) if index not in read]
         self.outputs = [index for index in range(len(outputs)) if index not in written]
 
@@ -436,6 +439,8 @@ class StatefulSubmission(SubmittedRequest):
         self._submitted.abandon()
 
     def _took(self, result: ExecutionResult) -> ExecutionResult:
+        if self._abandoned:  # a plan that was executed at once has a result nevertheless
+            raise Closed("the request was abandoned")
         if self._visible is None:
             self._visible = self._request._took(self._turn, result)
             self._request._submitted = None
