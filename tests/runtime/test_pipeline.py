@@ -84,7 +84,9 @@ def test_while_one_is_on_its_second_step_the_next_is_on_its_first(drivers: Manag
                 burst.bind().submit()
             with pytest.raises(BurstBusy):
                 requests[0].run()
-            with pytest.raises(BurstBusy):
+            with pytest.raises(BurstBusy, match="a request that was submitted is under way"):
+                burst.bind().run()
+            with pytest.raises(BurstBusy, match="a request that was submitted is under way"):
                 burst.execute([X])
             with pytest.raises(MissedDeadline):
                 pending[0].result(0.01)

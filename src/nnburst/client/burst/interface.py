@@ -72,7 +72,11 @@ class SubmittedRequest(NotPicklable, ABC):
     @property
     @abstractmethod
     def settled(self) -> bool:
-        """Whether the outcome is known, so that `result` does not wait."""
+        """Whether the outcome is known, so that `result` does not wait.
+
+        Reading this collects nothing: the outcome of a prepared model's request is known once a call such as
+        `result` has taken it. To look for it without a long wait, call `result` with a short timeout.
+        """
 
     @abstractmethod
     def result(self, timeout: float = 30.0) -> ExecutionResult:

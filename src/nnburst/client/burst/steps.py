@@ -12,9 +12,13 @@ from nnburst._native import ffi, lib
 from nnburst.client.arguments import ExecutionResult
 from nnburst.client.burst.bound_request import RingRequest
 from nnburst.client.burst.core import BUSY_CODE
-from nnburst.client.session.gate import BUSY, Gate
+from nnburst.client.session.gate import Gate
 from nnburst.hal.errors import BurstBusy, MissedDeadline
 
+#: The message of BurstBusy from a plan's bursts: what was submitted keeps their gate until it has ended.
+IN_USE: Final = (
+    "this burst is in use: another thread is using it, or a request that was submitted is under way"
+)
 #: Longer deadlines are cut to this, about 146 years.
 _LONGEST_NS: Final = 2**62
 #: Runs all steps of a `BoundSteps.struct`. Returns 0 if each step ended as before, `BUSY_CODE` if another
@@ -139,14 +143,14 @@ class BoundSteps:
             Whether all steps have run; if not, step `at` was not accepted, and no later step was sent.
 
         Raises:
-            BurstBusy: another thread is inside the gate; nothing was sent.
+            BurstBusy: another caller is inside the gate; nothing was sent.
             NnburstError: the error of step `at`, as from `RingRequest.run`; no later step was sent.
         """
         if code == BUSY_CODE:
             for request in self.requests:
                 if isinstance(request, RingRequest):
                     request._check_running()
-            raise BurstBusy(BUSY)
+            raise BurstBusy(IN_USE)
         try:
             while code:
                 at = self.at

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from nnburst.client.arguments import ExecutionResult
-from nnburst.client.burst.steps import BoundSteps, run_steps
+from nnburst.client.burst.steps import IN_USE, BoundSteps, run_steps
 from nnburst.client.memory import Memory as Pool
 from nnburst.client.memory import find_memory
 from nnburst.client.session.gate import Gate
@@ -59,7 +59,7 @@ class Bursts(Closing):
     def __init__(self, of_parts: Sequence[BurstController | None]) -> None:
         """Own the bursts."""
         self.of_parts: Final = tuple(of_parts)
-        self.gate: Final = Gate()
+        self.gate: Final = Gate(IN_USE)
         self.temporaries: Temporaries | None = None
 
     def check_temporaries(self) -> None:
