@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 
 import nnburst
 
@@ -23,22 +23,29 @@ class Interruption(BaseException):
     """Raised by a signal handler, as KeyboardInterrupt is."""
 
 
-def interrupted_at(number: int, call: Callable[[], object]) -> bool:
+def interrupted_at(
+    number: int, call: Callable[[], object], also: frozenset[CodeType] = frozenset()
+) -> bool:
     """Whether `call` was interrupted at the `number`-th place where this thread looks for signals.
 
-    The places are the starts of nnburst's functions, and after their calls of C. An interruption in a
-    callback from C ends there.
+    The places are the starts of nnburst's functions and of those in `also`, and after their calls of C. An
+    interruption in a callback from C ends there.
     """
 
     def interrupt() -> None:
         raise Interruption
 
     with contextlib.suppress(Interruption):
-        return handled_at(number, call, interrupt)
+        return handled_at(number, call, interrupt, also)
     return True
 
 
-def handled_at(number: int, call: Callable[[], object], handler: Callable[[], object]) -> bool:
+def handled_at(
+    number: int,
+    call: Callable[[], object],
+    handler: Callable[[], object],
+    also: frozenset[CodeType] = frozenset(),
+) -> bool:
     """Whether `call` got to the `number`-th place, as above, where `handler` was called."""
     seen = 0
 
@@ -47,7 +54,7 @@ def handled_at(number: int, call: Callable[[], object], handler: Callable[[], ob
         code = frame.f_code
         if event not in ("call", "c_return"):
             return
-        if code in _WAITS or code.co_filename.startswith(_OURS):
+        if code in _WAITS or code in also or code.co_filename.startswith(_OURS):
             seen += 1
             if seen == number:
                 sys.setprofile(None)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import _thread
 import atexit
+import contextlib
 import errno
 import functools
 import importlib
@@ -96,6 +97,47 @@ def weakly(method: Callable[P, None]) -> Callable[P, None]:
     return call
 
 
+class OneTimeEvent:
+    """An event that is set once and stays set. Thread-safe; a signal handler may raise anywhere in a wait.
+
+    `threading.Event` and `threading.Condition` take their lock in a function of Python's. A handler that
+    raises at its end, as Ctrl-C does, leaves the lock taken, and then whoever sets the event waits for ever.
+    Here each wait has a lock of its own, which no one else takes.
+    """
+
+    __slots__ = ("_is_set", "_waits")
+
+    def __init__(self) -> None:
+        """Begin unset."""
+        self._is_set = False
+        self._waits: Final[set[threading.Lock]] = set()
+
+    def is_set(self) -> bool:
+        """Whether `set` was called."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Set the event, and wake all who wait for it. Twice is fine."""
+        self._is_set = True  # first: who begins to wait from now on sees it
+        with contextlib.suppress(KeyError):
+            while True:
+                self._waits.pop().release()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait up to `timeout` seconds, without a limit if it is None; returns whether the event is set."""
+        if self._is_set:
+            return True
+        wait = threading.Lock()
+        wait.acquire()
+        self._waits.add(wait)
+        try:
+            if not self._is_set:
+                wait.acquire(timeout=-1 if timeout is None else max(timeout, 0.0))
+        finally:
+            self._waits.discard(wait)
+        return self._is_set
+
+
 class DaemonThread:
     """Runs a function on a thread that does not keep its process from ending. Thread-safe.
 
@@ -109,7 +151,7 @@ class DaemonThread:
         Raises:
             ResourceExhausted: the process may have no more threads.
         """
-        self._ended: Final = threading.Event()
+        self._ended: Final = OneTimeEvent()
         try:
             _thread.start_new_thread(_run_daemon, (run, self._ended))
         except RuntimeError as error:
@@ -120,7 +162,7 @@ class DaemonThread:
         return self._ended.wait(timeout)
 
 
-def _run_daemon(run: Callable[[], None], ended: threading.Event) -> None:
+def _run_daemon(run: Callable[[], None], ended: OneTimeEvent) -> None:
     # Debuggers, coverage and profilers see this thread as they see those of `threading`.
     if (trace := threading.gettrace()) is not None:
         sys.settrace(trace)

@@ -36,7 +36,13 @@ from nnburst.hal.errors import (
 )
 from nnburst.hal.extensions import Extension
 from nnburst.hal.model import Model as HalModel
-from nnburst.hal.utils import DaemonThread, check_integer, check_path, warn_of_reference
+from nnburst.hal.utils import (
+    DaemonThread,
+    OneTimeEvent,
+    check_integer,
+    check_path,
+    warn_of_reference,
+)
 from nnburst.hal.validation.values import validate_priority
 from nnburst.hal.whole_graph import GRAPH_ENGINES, NAMES, has_slots
 from nnburst.runtime.array_execution import CallTime, execute_arrays
@@ -528,7 +534,7 @@ class _Compiling:
     def __init__(self, compiled: Callable[[], CompiledModel]) -> None:
         """Begin to call `compiled` on a new thread."""
         self._compiled: Final = compiled
-        self._ended: Final = threading.Event()
+        self._ended: Final = OneTimeEvent()
         self._lock: Final = threading.Lock()
         self._is_given_up = False
         self._made: CompiledModel | None = None

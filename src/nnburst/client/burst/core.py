@@ -36,7 +36,7 @@ from nnburst.hal.errors import (
     MissedDeadline,
     NnburstError,
 )
-from nnburst.hal.utils import DaemonThread, weakly
+from nnburst.hal.utils import DaemonThread, OneTimeEvent, weakly
 from nnburst.serialize import DATUM_BYTES
 from nnburst.tracing.slices import flow_base
 
@@ -133,7 +133,7 @@ class SlotReleaser:
         self._clean_up: Callable[[], None] | None = None
         self._free_memory = free_memory
         self._slots = slots
-        self._progress = threading.Event()
+        self._progress = OneTimeEvent()
         self._closing = False
         self._thread: DaemonThread | None = None
 
@@ -160,14 +160,14 @@ class SlotReleaser:
         """
         deadline = time.monotonic() + timeout
         while self._queue.qsize() > MAX_BACKLOG:
-            self._progress.clear()
+            self._progress = progress = OneTimeEvent()
             left = deadline - time.monotonic()
             if left <= 0:
                 raise MissedDeadline(
                     f"the driver has not released closed pools in {max(timeout, 0):g} s"
                 )
             if self._queue.qsize() > MAX_BACKLOG:
-                self._progress.wait(left)
+                progress.wait(left)
 
     def close(self) -> None:
         """End the thread after the slot that it is freeing; the driver drops all others with the burst.

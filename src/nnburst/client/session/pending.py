@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from nnburst.client.arguments import check_callable, check_timeout
 from nnburst.hal.errors import Closed, GeneralFailure, MissedDeadline, NnburstError
-from nnburst.hal.utils import NotPicklable, check_owner
+from nnburst.hal.utils import NotPicklable, OneTimeEvent, check_owner
 
 if TYPE_CHECKING:
     import asyncio
@@ -93,7 +93,8 @@ class Pending(NotPicklable, Generic[T]):
         self._what = what
         self._thread = thread
         self._owner = os.getpid()
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._ended = OneTimeEvent()
         self._done = False
         self._cancelled = False
         self._result: T | None = None
@@ -124,10 +125,9 @@ class Pending(NotPicklable, Generic[T]):
         seconds = None if timeout is None else check_timeout(timeout)
         self._check_process()
         deadline = math.inf if seconds is None else time.monotonic() + seconds
-        with self._changed:
-            while not self._changed.wait_for(lambda: self._done, _slice(deadline)):
-                if time.monotonic() >= deadline:
-                    raise MissedDeadline(f"timeout: {self._what} was not done in {timeout:g} s")
+        while not self._ended.wait(_slice(deadline)):
+            if time.monotonic() >= deadline:
+                raise MissedDeadline(f"timeout: {self._what} was not done in {timeout:g} s")
         return self._outcome()
 
     def cancel(self) -> bool:
@@ -180,7 +180,7 @@ class Pending(NotPicklable, Generic[T]):
 
     def _wake_later(self, waker: Callable[[], None]) -> bool:
         """Run `waker` when this is done; returns False if it is done already."""
-        with self._changed:
+        with self._lock:
             if self._done:
                 return False
             self._wakers.append(waker)
@@ -196,7 +196,7 @@ class Pending(NotPicklable, Generic[T]):
                 `result` runs it, once. It must not refer to this object: such a cycle would keep it alive.
             cancelled: whether the program gave the result up.
         """
-        with self._changed:
+        with self._lock:
             if self._done:
                 return False
             if isinstance(outcome, NnburstError):
@@ -205,7 +205,7 @@ class Pending(NotPicklable, Generic[T]):
                 self._finish = outcome
             self._done, self._cancelled = True, cancelled
             wakers, self._wakers = self._wakers, []
-            self._changed.notify_all()
+            self._ended.set()
         for wake in wakers:
             wake()
         return True

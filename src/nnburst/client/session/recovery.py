@@ -20,7 +20,7 @@ from typing import Final, Protocol
 
 from nnburst.client.session.pending import wake_waiter
 from nnburst.hal.errors import Closed, DeadObject, GeneralFailure, MissedDeadline, NnburstError
-from nnburst.hal.utils import DaemonThread, check_owner
+from nnburst.hal.utils import DaemonThread, OneTimeEvent, check_owner
 
 logger = logging.getLogger(__name__)
 
@@ -81,19 +81,19 @@ class Recovery:
         self.count = 0
         self.waits: Final = waits
         self._owner: Final = os.getpid()
-        self._changed: Final = threading.Condition()
+        self._lock: Final = threading.RLock()
         self._mortals: list[weakref.ref[Mortal]] = []
         self._is_running = False
         self._attempts = 0
         self._error: NnburstError | None = None
         self._is_closed = False
         self._began = time.monotonic()
-        #: Functions that wake event loops: called at each change, with the lock held.
+        #: Functions that wake calls and event loops: called at each change, with the lock held.
         self._listeners: set[Callable[[], None]] = set()
 
     def add(self, mortal: Mortal) -> None:
         """Include an object in later recoveries; the device with the connection is added first."""
-        with self._changed:
+        with self._lock:
             self._mortals = [held for held in self._mortals if held() is not None]
             self._mortals.append(weakref.ref(mortal))
 
@@ -101,7 +101,7 @@ class Recovery:
         """Start a recovery after the driver's death, unless it ran only briefly. Does not block."""
         if self.is_foreign:
             return
-        with self._changed:
+        with self._lock:
             soon = time.monotonic() - self._began < _LIFE
             final = self._is_closed or isinstance(self._error, InvalidDevice)
             if final or self._is_running or soon:
@@ -128,13 +128,21 @@ class Recovery:
             Closed: the device was closed, or this is a forked process.
         """
         self._check_process()
-        with self._changed:
-            attempts = self._attempts
-            while not self._is_there(mortal, attempts, waits):
+        attempts = self._attempts
+        while True:
+            changed = OneTimeEvent()
+            with self._lock:
+                if self._is_there(mortal, attempts, waits):
+                    return
+                self._listeners.add(changed.set)
+            try:
                 left = (deadline_ns - time.monotonic_ns()) * 1e-9
                 if left <= 0:
                     raise _missed()
-                self._changed.wait(min(left, _LONGEST))
+                changed.wait(min(left, _LONGEST))
+            finally:
+                with self._lock:
+                    self._listeners.discard(changed.set)
 
     def revive(
         self, mortal: Mortal, seconds: float | None, began_ns: int | None, ended_ns: int
@@ -173,7 +181,7 @@ class Recovery:
             def tell(future: asyncio.Future[None] = future) -> None:
                 loop.call_soon_threadsafe(wake_waiter, future)
 
-            with self._changed:
+            with self._lock:
                 if self._is_there(mortal, attempts, waits):
                     return
                 self._listeners.add(tell)
@@ -185,7 +193,7 @@ class Recovery:
                 await future
             finally:
                 timer.cancel()
-                with self._changed:
+                with self._lock:
                     self._listeners.discard(tell)
 
     @property
@@ -195,7 +203,7 @@ class Recovery:
 
     def close(self) -> None:
         """End all recoveries; waiting calls raise Closed. Twice is fine."""
-        with self._changed:
+        with self._lock:
             self._is_closed = True
             self._tell()
 
@@ -248,7 +256,7 @@ class Recovery:
             logger.exception("making a driver again failed; the next call tries again")
             error = GeneralFailure(f"making it again failed: {unexpected!r}")
         finally:
-            with self._changed:
+            with self._lock:
                 self._error = error
                 self._is_running = False
                 self._attempts += 1
@@ -265,7 +273,7 @@ class Recovery:
     def _renew_all(self, leftovers: list[Callable[[], None]]) -> NnburstError | None:
         """Make all dead objects again, in order; goes on after most errors, and returns the first one."""
         first: NnburstError | None = None
-        with self._changed:
+        with self._lock:
             mortals = list(self._mortals)
         if mortals[0]() is None:
             return Closed("the device is gone")
@@ -282,7 +290,7 @@ class Recovery:
                     break  # nothing can be made without the connection
                 continue
             leftovers.append(clean_up)
-            with self._changed:
+            with self._lock:
                 self.count += number == 0
                 self._tell()
             del mortal
@@ -290,7 +298,6 @@ class Recovery:
 
     def _tell(self) -> None:
         """Wake all waiting calls after a change; with the lock held."""
-        self._changed.notify_all()
         for listener in self._listeners:
             listener()
         self._listeners.clear()

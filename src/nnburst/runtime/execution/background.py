@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from nnburst.client.arguments import ExecutionResult, seconds_until
 from nnburst.client.burst.beside_loop import settle_by
 from nnburst.hal.errors import Closed, GeneralFailure, MissedDeadline, NnburstError
-from nnburst.hal.utils import DaemonThread
+from nnburst.hal.utils import DaemonThread, OneTimeEvent
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ class Errand:
         """Run `work` later; `what` describes it in messages."""
         self._what: Final = what
         self._work: Callable[[], None] | None = work
-        self._ended: Final = threading.Event()
+        self._ended: Final = OneTimeEvent()
         self._error: NnburstError | None = None
 
     def run(self) -> None:

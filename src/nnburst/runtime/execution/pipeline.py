@@ -11,7 +11,7 @@ from nnburst.client.arguments import seconds_until
 from nnburst.client.session.gate import entries, leave
 from nnburst.hal.enums import ResultCode
 from nnburst.hal.errors import BurstBusy, GeneralFailure, NnburstError, OutOfMemory
-from nnburst.hal.utils import start_thread
+from nnburst.hal.utils import OneTimeEvent, start_thread
 from nnburst.runtime.argument import Argument, BurstController, Options, Outcome
 from nnburst.runtime.execution.bound_plan import BoundPlan, Bursts
 
@@ -27,7 +27,7 @@ class PlanInFlight:
         self.bound: Final = bound
         self.deadline_ns: Final = deadline_ns
         self._settled: Final = settled
-        self._done: Final = threading.Event()
+        self._done: Final = OneTimeEvent()
         self._claim: Final = threading.Lock()  # its first taker decides whether it runs
         self._is_cancelled = False
         #: Whether no one waits for the result.
