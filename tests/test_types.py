@@ -40,6 +40,9 @@ device.prepare(nnburst.load("network.tflite"), preferences=1)  # mistake
 model = device.prepare(nnburst.load("network.tflite"))
 model.open_burst(max_inflight=2)  # mistake
 burst = model.open_burst(max_in_flight=2)
+buffer = device.allocate_buffer([(model, 0)])
+burst.execute([buffer], [buffer])
+burst.bind([buffer])  # mistake
 """,
     "a_recovering_driver": """\
 nnburst.launch("reference", recover=1.5)  # mistake

@@ -186,6 +186,12 @@ def test_unknown_executor_is_refused_with_those_that_are_known() -> None:
         nnburst.launch("nonesuch")
 
 
+@pytest.mark.parametrize("cpus", [[0.0], [True], ["0"], [None]])
+def test_cores_that_are_no_integers_are_refused(cpus: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"cpus\[0\] is .*, expected an integer"):
+        nnburst.launch("null", cpus=cpus)
+
+
 @pytest.mark.parametrize("cpus", [[], [100_000], [-1]])
 def test_cores_that_are_not_there_are_refused(cpus: list[int]) -> None:
     with pytest.raises(InvalidArgument, match="cpus: "):

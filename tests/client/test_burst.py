@@ -280,7 +280,8 @@ def test_room_that_is_too_small_is_an_error_with_what_is_needed(open_shape: Burs
     row = memory.array("f4", (1, 4))
     bound = open_shape.bind([row, row], [memory.array("f4", (2,), 64)])
     for _ in range(2):
-        with pytest.raises(OutputInsufficientSize) as refused:
+        needed = r"outputs\[0\] has shape \(1, 4\), which its array has no room for"
+        with pytest.raises(OutputInsufficientSize, match=needed) as refused:
             bound.run()
         assert refused.value.output_shapes[0].dimensions == (1, 4)
         assert not refused.value.output_shapes[0].is_sufficient

@@ -438,3 +438,13 @@ def test_an_execution_at_the_end_of_the_program_warns_of_no_closed_device() -> N
         [sys.executable, "-c", _AT_THE_END], capture_output=True, text=True, timeout=60, check=True
     )
     assert (done.stdout, done.stderr) == ("[2.0, 2.0]\n" * 3, "")
+
+
+@pytest.mark.parametrize("room", [0, -1, True, "64"])
+def test_room_that_makes_no_sense_is_refused_by_the_number_of_its_output(room: Any) -> None:
+    with (
+        nnburst.compile(chain(open_output=True), manager=two_devices()) as compiled,
+        compiled.open_burst() as burst,
+        pytest.raises(InvalidArgument, match=r"output_bytes\[0\] is "),
+    ):
+        burst.bind(output_bytes=[room])

@@ -22,6 +22,7 @@ from nnburst.hal.errors import DeadObject, DeviceUnavailable, InvalidArgument, M
 from nnburst.hal.utils import (
     AUTO,
     Scarce,
+    check_integers,
     check_path,
     chosen_executor,
     device_name,
@@ -75,7 +76,8 @@ def launch(
             other ways to prepare and to execute, do not.
 
     Returns:
-        The device, which the caller closes; that ends the driver.
+        The device, which the caller closes; that ends the driver. Keep it while its models and bursts are
+        used: a device that is collected is closed, too.
 
     Raises:
         DeviceUnavailable: the driver does not start; the message has the reason, or the last lines of its
@@ -86,7 +88,7 @@ def launch(
         MissedDeadline: the driver does not answer.
     """
     executor, seconds = chosen_executor(executor), check_timeout(timeout)
-    cpus = None if cpus is None else listed("cpus", cpus)
+    cpus = None if cpus is None else check_integers("cpus", cpus)
     extensions = listed("extensions", extensions)
     device_nodes = listed("device_nodes", device_nodes)
     for what, given in (("extensions", extensions), ("device_nodes", device_nodes)):

@@ -32,6 +32,7 @@ from nnburst.client.burst.interface import (
     bind_function,
 )
 from nnburst.client.burst.steps import run_steps
+from nnburst.client.execution.buffer import Buffer
 from nnburst.client.execution.prepared import request_key
 from nnburst.client.request_cache import RequestCache
 from nnburst.client.session.gate import Gate, entries, leave
@@ -224,8 +225,8 @@ class CompiledBurst(RuntimeObject, Burst):
 
     def execute(
         self,
-        inputs: Sequence[Array | None],
-        outputs: Sequence[Array | None] | None = None,
+        inputs: Sequence[Array | Buffer | None],
+        outputs: Sequence[Array | Buffer | None] | None = None,
         *,
         measure: bool = False,
         timeout: float = 30.0,
@@ -249,11 +250,12 @@ class CompiledBurst(RuntimeObject, Burst):
                 if result is not None:
                     return result
             call = CallTime.of(timeout)
-            if binds and (last := self._recall(inputs, outputs)) is not None:
+            # A buffer is refused by all of these.
+            if binds and (last := self._recall(inputs, outputs)) is not None:  # type: ignore[arg-type]
                 result = last.execute(inputs, outputs, call.check_left(), copy)
                 if result is not None:
                     return result
-            return self._execute_anew(inputs, outputs, measure, call)
+            return self._execute_anew(inputs, outputs, measure, call)  # type: ignore[arg-type]
         finally:
             leave(executing.struct, me)
 
@@ -391,9 +393,9 @@ class CompiledBurst(RuntimeObject, Burst):
         check_count("output_bytes", rooms, self.outputs)
         new = [p for p, a in zip(self.inputs, given, strict=True) if a is None and inputs is None]
         wanted = [_fixed(parameter) for parameter in new]
-        for parameter, array, room in zip(self.outputs, taken, rooms, strict=True):
+        for at, (parameter, array) in enumerate(zip(self.outputs, taken, strict=True)):
             if array is None:
-                wanted.append(_fixed(parameter, room))
+                wanted.append(_fixed(parameter, rooms[at], f"output_bytes[{at}]"))
         made = iter(in_new_pool(wanted))
         ins = [next(made) if a is None and inputs is None else a for a in given]
         outs = [next(made) if a is None else a for a in taken]
@@ -754,14 +756,19 @@ def _left(deadline_ns: int) -> float:
     return left
 
 
-def _fixed(parameter: Parameter, room: int | None = None) -> tuple[np.dtype[Any], tuple[int, ...]]:
-    """Dtype and shape of a parameter's arrays; `room` gives the bytes if the shape is not known."""
+def _fixed(
+    parameter: Parameter, room: int | None = None, name: str = ""
+) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    """Dtype and shape of a parameter's arrays.
+
+    `room` gives the bytes if the shape is not known; `name` is what messages call it.
+    """
     if not parameter.known and room is not None:
-        room = check_integer("output_bytes", room, 1, UINT32_MAX)
+        room = check_integer(name, room, 1, UINT32_MAX)
         return parameter.dtype, (room // parameter.dtype.itemsize,)
     if not parameter.size:
         raise error_for_code(
             ResultCode.BAD_DATA,
-            f"{parameter.name}: it has no fixed shape: give bind an array (or output_bytes)",
+            f"{parameter.name} has no fixed shape: give bind an array (or output_bytes)",
         )
     return parameter.dtype, parameter.dimensions

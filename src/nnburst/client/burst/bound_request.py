@@ -62,6 +62,18 @@ _HAVE_REASONS: Final = (ErrorStatus.GENERAL_FAILURE, ErrorStatus.INVALID_ARGUMEN
 _WHERE_REASONS_ARE: Final = (
     "; bursts carry no reason, `execute` of a model with bursts=False has it"
 )
+
+
+def _too_small(shapes: Sequence[OutputShape]) -> str:
+    """The outputs whose arrays lack room, for the message of an error."""
+    found = [
+        f"outputs[{at}] has shape {shape.dimensions}, which its array has no room for"
+        for at, shape in enumerate(shapes)
+        if not shape.is_sufficient
+    ]
+    return f": {'; '.join(found)}" if found else ""
+
+
 #: Later than the end of any wait, on CLOCK_MONOTONIC.
 _NO_DEADLINE_NS: Final = 2**63 - 1
 _clock: Final = time.monotonic_ns
@@ -563,7 +575,7 @@ class RingRequest(BoundRequest):
             return self._core.raise_for(MALFORMED)
         if status != ErrorStatus.NONE:
             self._last = None
-            where = _WHERE_REASONS_ARE if status in _HAVE_REASONS else ""
+            where = _WHERE_REASONS_ARE if status in _HAVE_REASONS else _too_small(shapes)
             raise error_for(status, f"the driver answered {status.name}{where}", shapes)
         arrays = self._shaped(shapes)
         complete = complete_shapes(self._core.outputs, shapes)

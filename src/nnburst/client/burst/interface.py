@@ -26,7 +26,7 @@ from nnburst.client.arguments import (
     check_timeout,
     copy_elements,
 )
-from nnburst.client.execution.buffer import refuse_buffers
+from nnburst.client.execution.buffer import Buffer, refuse_buffers
 from nnburst.client.session.gate import Gate, entries, leave
 from nnburst.client.staging import in_new_pool
 from nnburst.hal.errors import InvalidArgument
@@ -405,8 +405,8 @@ class Burst(Closing, ABC):
     @abstractmethod
     def execute(
         self,
-        inputs: Sequence[Array | None],
-        outputs: Sequence[Array | None] | None = None,
+        inputs: Sequence[Array | Buffer | None],
+        outputs: Sequence[Array | Buffer | None] | None = None,
         *,
         measure: bool = False,
         timeout: float = 30.0,
@@ -446,6 +446,8 @@ class Burst(Closing, ABC):
         timeout: float = 30.0,
     ) -> BurstFunction:
         """Make a function of arrays over one bound request: the quickest way to execute arrays.
+
+        An output whose shape the model leaves open has room for 64 KiB; `bind` takes more, as `output_bytes`.
 
         Args:
             inputs: arrays with the types and shapes of later arguments, needed if the model leaves shapes

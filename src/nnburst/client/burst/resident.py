@@ -34,6 +34,7 @@ from nnburst.client.burst.interface import (
     bind_function,
     new_inputs,
 )
+from nnburst.client.execution.buffer import Buffer
 from nnburst.client.staging import in_new_pool
 from nnburst.hal.errors import (
     BurstBusy,
@@ -342,8 +343,8 @@ class ResidentBurst(Burst):
 
     def execute(
         self,
-        inputs: Sequence[Array | None],
-        outputs: Sequence[Array | None] | None = None,
+        inputs: Sequence[Array | Buffer | None],
+        outputs: Sequence[Array | Buffer | None] | None = None,
         *,
         measure: bool = False,
         timeout: float = DEFAULT_TIMEOUT,

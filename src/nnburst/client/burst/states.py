@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -22,10 +23,13 @@ from nnburst.client.burst.interface import (
     bind_function,
     new_inputs,
 )
+from nnburst.client.execution.buffer import Buffer
 from nnburst.client.staging import in_new_pool
 from nnburst.hal.errors import BurstBusy, Closed, InvalidArgument, NnburstError
 from nnburst.hal.model import refuse_masked
 from nnburst.hal.utils import check_owner
+
+T = TypeVar("T")
 
 
 class _Roles:
@@ -84,11 +88,11 @@ class _Roles:
         self.outputs = [index for index in range(len(outputs)) if index not in written]
 
     def merged(
-        self, given: Sequence[Array | None], places: Sequence[Array], *, outputs: bool
-    ) -> list[Array | None]:
+        self, given: Sequence[T], places: Sequence[Array], *, outputs: bool
+    ) -> list[T | Array | None]:
         """All inputs or all outputs in the model's order: the caller's arrays and the places of states."""
         mine = self.outputs if outputs else self.inputs
-        arrays: list[Array | None] = [None] * (len(mine) + len(places))
+        arrays: list[T | Array | None] = [None] * (len(mine) + len(places))
         for index, array in zip(mine, given, strict=True):
             arrays[index] = array
         for state, place in zip(self.states, places, strict=True):
@@ -211,8 +215,8 @@ class StatefulBurst(Burst):
 
     def execute(
         self,
-        inputs: Sequence[Array | None],
-        outputs: Sequence[Array | None] | None = None,
+        inputs: Sequence[Array | Buffer | None],
+        outputs: Sequence[Array | Buffer | None] | None = None,
         *,
         measure: bool = False,
         timeout: float = 30.0,
