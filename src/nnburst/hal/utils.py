@@ -101,7 +101,7 @@ class OneTimeEvent:
     """An event that is set once and stays set. Thread-safe; a signal handler may raise anywhere in a wait.
 
     `threading.Event` and `threading.Condition` take their lock in a function of Python's. A handler that
-    raises at its end, as Ctrl-C does, leaves the lock taken, and then whoever sets the event waits for ever.
+    raises at its end, as Ctrl-C does, leaves the lock taken, and then the thread that sets the event waits for ever.
     Here each wait has a lock of its own, which no one else takes.
     """
 
