@@ -101,8 +101,8 @@ class OneTimeEvent:
     """An event that is set once and stays set. Thread-safe; a signal handler may raise anywhere in a wait.
 
     `threading.Event` and `threading.Condition` take their lock in a function of Python's. A handler that
-    raises at its end, as Ctrl-C does, leaves the lock taken, and then the thread that sets the event waits for ever.
-    Here each wait has a lock of its own, which no one else takes.
+    raises at its end, as Ctrl-C does, leaves the lock taken, and then the thread that sets the event waits
+    for ever. Here each wait has a lock of its own, which no one else takes.
     """
 
     __slots__ = ("_is_set", "_waits")

@@ -613,11 +613,12 @@ class CompiledRequest(BoundRequest):
         self.in_flight = True
         try:
             self._burst._pipeline.submit(request)
+            return SubmittedPlan(self._burst, self.outputs, request)
         except BaseException:
+            request.is_abandoned = True  # no caller gets it, if a signal handler has raised
             if request.cancel():
                 self.in_flight = False
             raise
-        return SubmittedPlan(self._burst, self.outputs, request)
 
     def _settled(self) -> None:
         """Take the result of a run in the pipeline, and note whether the next run must bind anew."""

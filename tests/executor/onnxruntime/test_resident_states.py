@@ -400,8 +400,10 @@ def test_slots_are_limited_and_closing_one_makes_room(device: nnburst.Device) ->
         assert tokens_of(burst.slot()) == tokens_in_process("scatter")
         with slots[0] as slot:
             assert slot.execute([PROMPT]).outputs
+            assert repr(slot).endswith("with a slot>")
         with pytest.raises(nnburst.Closed):
             slot.execute([PROMPT])
+        assert repr(slot).endswith("with a slot that is closed>")
 
 
 def slow_network() -> nnburst.ImportedModel:

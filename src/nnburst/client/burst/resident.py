@@ -397,8 +397,10 @@ class ResidentBurst(Burst):
         self._shared.burst.close()
 
     def __repr__(self) -> str:
-        what = "a slot" if self._owner is not None else "states in its driver"
-        return f"{repr(self._shared.burst)[:-1]}, with {what}>"
+        if self._owner is None:
+            return f"{repr(self._shared.burst)[:-1]}, with states in its driver>"
+        closed = " that is closed" if self._own is not None and self._own.closed else ""
+        return f"{repr(self._shared.burst)[:-1]}, with a slot{closed}>"
 
 
 def _run(
