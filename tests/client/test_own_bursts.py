@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -136,6 +137,25 @@ def test_a_burst_that_is_not_used_is_given_up(
     wait_for(lambda: own_bursts(device) == 1)
     wait_for(lambda: own_bursts(device) == 0)
     warm_up(prepared)
+
+
+def test_short_threads_leave_nothing_with_the_connection(
+    device: Device, prepared: PreparedModel
+) -> None:
+    def run() -> None:
+        while prepared._thread.mine.burst is None:
+            assert time.monotonic() < deadline
+            prepared.execute(X)
+
+    deadline = time.monotonic() + PATIENCE
+    callbacks = device._session.connection._on_end._callbacks
+    before = len(callbacks)
+    for _ in range(6):
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join(PATIENCE)
+        wait_for(lambda: own_bursts(device) == 0)
+    wait_for(lambda: len(callbacks) <= before + 1, 10.0)  # that of the model
 
 
 @pytest.mark.campaign

@@ -219,7 +219,7 @@ def _open_own_burst(
 
     def open_burst() -> RingBurst:
         burst = RingBurst._open(prepared)
-        prepared.session.connection.on_end_weakly(users.release)
+        users.release_at_end_of(prepared.session.connection)
         keep(burst)
         if not prepared.session.is_alive:
             users.release()

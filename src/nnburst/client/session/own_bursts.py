@@ -14,6 +14,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Final, Generic, Protocol, TypeVar
 
+from nnburst.control.connection import Connection
 from nnburst.hal.enums import Priority
 from nnburst.hal.errors import NnburstError, ResourceExhausted
 from nnburst.hal.utils import DaemonThread
@@ -254,6 +255,7 @@ class ThreadBursts(Generic[B]):
         """
         self._registry: Final = _Registry(open_burst)
         self.local: Final = _Local(self._registry)
+        self._watched: weakref.WeakSet[Connection] = weakref.WeakSet()
         weakref.finalize(self, self._registry.abandon).atexit = False
 
     def add(self, mine: ThreadBurst[B]) -> None:
@@ -271,6 +273,12 @@ class ThreadBursts(Generic[B]):
         for each in self._registry.all():
             each.burst = None
             each.calls = 0
+
+    def release_at_end_of(self, connection: Connection) -> None:
+        """Close all bursts when a connection ends; asking again for the same one changes nothing."""
+        if connection not in self._watched:
+            self._watched.add(connection)
+            connection.on_end_weakly(self.release)
 
     def close(self) -> None:
         """Close all bursts, and open no more. Twice is fine."""
