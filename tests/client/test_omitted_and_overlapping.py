@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -112,6 +113,20 @@ def test_output_in_a_pool_that_lies_on_an_input_is_refused(
     with pytest.raises(InvalidArgument, match=r"overlaps"):
         ROADS[road](adder, [a, b], [y])
     ROADS[road](adder, [a, a], [pool.array(np.float32, SHAPE, 36)])
+
+
+@pytest.mark.parametrize("road", ROADS)
+def test_output_that_lies_on_an_input_by_another_pool_of_its_memory_is_refused(
+    adder: PreparedModel, road: str
+) -> None:
+    pool = nnburst.Memory(256)
+    fd = pool.duplicate()
+    again = nnburst.Memory.from_fd(fd)
+    os.close(fd)
+    a, b = (pool.array(np.float32, SHAPE, at) for at in (0, 128))
+    with pytest.raises(InvalidArgument, match=r"inputs\[1\] overlaps outputs\[0\] in a pool"):
+        ROADS[road](adder, [a, b], [again.array(np.float32, SHAPE, 124)])
+    ROADS[road](adder, [a, b], [again.array(np.float32, SHAPE, 64)])
 
 
 def test_private_output_may_be_an_input(adder: PreparedModel) -> None:

@@ -272,6 +272,8 @@ class Memory(Closing):
         weakref.finalize(self, self._state.close, self._number).atexit = False
         self._bytes: npt.NDArray[np.uint8] = shared.map(writable=writable)[: self.size]
         self._address: int = self._bytes.__array_interface__["data"][0]
+        status = os.fstat(shared.fd)
+        self._identity = status.st_dev, status.st_ino  # of the memory, which several pools may map
 
     @staticmethod
     def from_fd(fd: int, *, seal: bool = False) -> Memory:
@@ -488,28 +490,46 @@ def refuse_overlap(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
     if len(extents) < 2 and not any(extent.is_pool for extent in extents):
         return
     extents = sorted([*extents, *_extents("inputs", inputs)])
-    end, last, output_end, last_output = 0, "", 0, ""
-    for start, stop, name, is_output, is_pool in extents:
-        other = last if is_output and start < end else last_output if start < output_end else ""
-        if other:
-            where = " in a pool" if is_pool else ""
-            raise InvalidArgument(
-                f"{name} overlaps {other}{where}, expected outputs with places of their own"
-            )
-        if stop > end:
-            end, last = stop, name
-        if is_output:
-            output_end, last_output = stop, name
+    for memory, found in itertools.groupby(extents, key=operator.attrgetter("memory")):
+        end, last, output_end, last_output = 0, "", 0, ""
+        for _, start, stop, name, is_output in found:
+            other = last if is_output and start < end else last_output if start < output_end else ""
+            if other:
+                where = " in a pool" if memory != _OWN else ""
+                raise InvalidArgument(
+                    f"{name} overlaps {other}{where}, expected outputs with places of their own"
+                )
+            if stop > end:
+                end, last = stop, name
+            if is_output:
+                output_end, last_output = stop, name
+
+
+#: Stands for the memory of arrays in no pool.
+_OWN: Final = (0, 0)
 
 
 class _Extent(NamedTuple):
-    """First address, end and name of an array, whether it is an output, and whether it lies in a pool."""
+    """The bytes of an array.
 
+    Attributes:
+        memory: the pool's memory, which other pools may map elsewhere; _OWN for an array in no pool.
+        start: offset of the first byte in that memory; the address of an array in no pool.
+        stop: offset or address behind the last byte.
+        name: the argument's name.
+        is_output: whether it is an output.
+    """
+
+    memory: tuple[int, int]
     start: int
     stop: int
     name: str
     is_output: bool
-    is_pool: bool
+
+    @property
+    def is_pool(self) -> bool:
+        """Whether the array lies in a pool."""
+        return self.memory != _OWN
 
 
 def _extents(kind: str, arrays: Sequence[Any]) -> list[_Extent]:
@@ -518,11 +538,14 @@ def _extents(kind: str, arrays: Sequence[Any]) -> list[_Extent]:
     for number, array in enumerate(arrays):
         if not isinstance(array, np.ndarray):
             continue
-        is_pool = find_memory(array) is not None
-        if is_pool or is_output:
-            start = int(array.__array_interface__["data"][0])
+        place = find_memory(array)
+        if place is not None:
+            memory, start = place[0]._identity, place[1]
+        else:
+            memory, start = _OWN, int(array.__array_interface__["data"][0])
+        if place is not None or is_output:
             name = f"{kind}[{number}]"
-            found.append(_Extent(start, start + array.nbytes, name, is_output, is_pool))
+            found.append(_Extent(memory, start, start + array.nbytes, name, is_output))
     return found
 
 
