@@ -259,7 +259,8 @@ static int run_native(struct nnb_server *server, struct nnb_binding *binding) {
     if (outcome.device_ns == NNBX_MEASURED) {
         outcome.device_ns = server->timed ? nnb_now_ns() - began : 0;
     }
-    if (status == NNB_STATUS_NONE && binding->result != NULL) {
+    /* Shapes of a run are sent even if the model declares all: a whole graph may find that its file is wrong. */
+    if (status == NNB_STATUS_NONE && binding->result != NULL && outcome.shape_count == 0) {
         return send_result(server, binding->result, binding->result_count, status, outcome.device_ns,
                            outcome.driver_ns, NNB_TRACE_SWITCH);
     }

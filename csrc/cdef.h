@@ -483,6 +483,7 @@ struct nnb_onnx_border {
 struct nnb_onnx_argument {
     uint8_t *memory;
     uint64_t bytes;
+    uint64_t room;
     int32_t element;
     uint32_t element_bytes;
     uint32_t apart;

@@ -110,6 +110,7 @@ struct nnb_onnx_call {
     struct nnb_onnx_argument *rooms; /* outputs as they were given; those that are ROOM are found by each run */
     struct nnbx_output_shape *shapes; /* of the last run, if an output is ROOM */
     bool finds;                       /* an output is ROOM */
+    handle *kept;                     /* values of outputs whose extents a run finds although the file declares them */
     struct nnb_onnx_states *states;   /* NULL if it has none */
     const uint8_t *word;              /* names the slot; in memory of the client's */
     struct nnb_copy *before;
@@ -469,11 +470,13 @@ struct nnb_onnx_call *nnb_onnx_bind(struct nnb_onnx_session *made, const struct 
     call->staging = calloc(count, sizeof *call->staging);
     call->rooms = calloc(count, sizeof *call->rooms);
     call->shapes = calloc(count, sizeof *call->shapes);
+    call->kept = calloc(count, sizeof *call->kept);
     call->before = calloc(count, sizeof *call->before);
     call->after = calloc(2 * count, sizeof *call->after); /* an output's own, and that of the input that it is */
     snprintf(call->message, sizeof call->message, "out of memory");
     bool done = call->values[0] && call->values[1] && call->staging && call->rooms && call->shapes &&
-                call->before && call->after && went_well(CALL(CREATE_RUN_OPTIONS, handle *)(&call->options), call->message);
+                call->kept && call->before && call->after &&
+                went_well(CALL(CREATE_RUN_OPTIONS, handle *)(&call->options), call->message);
     for (uint32_t i = 0; done && i < made->counts[0]; i++) {
         done = inputs[i].place == NNB_ONNX_STATE || bind_argument(call, 0, i, &inputs[i]);
     }
@@ -517,6 +520,12 @@ void nnb_onnx_call_free(struct nnb_onnx_call *call) {
         }
         free(call->values[side]);
     }
+    for (uint32_t i = 0; call->kept && i < call->session->counts[1]; i++) {
+        if (call->kept[i]) {
+            RELEASE(RELEASE_VALUE, call->kept[i]);
+        }
+    }
+    free(call->kept);
     for (uint32_t i = 0; call->staging && i < call->session->counts[0] + call->session->counts[1]; i++) {
         free(call->staging[i]);
     }
@@ -530,7 +539,7 @@ void nnb_onnx_call_free(struct nnb_onnx_call *call) {
 
 static status run(struct nnb_onnx_call *call) {
     struct nnb_onnx_session *made = call->session;
-    if (call->binding) {
+    if (call->binding && !call->finds) {
         return CALL(RUN_WITH_BINDING, handle, handle, handle)(made->session, call->options, call->binding);
     }
     return CALL(RUN, handle, handle, const char *const *, const handle *, size_t, const char *const *, size_t,
@@ -568,7 +577,7 @@ static bool take(struct nnb_onnx_call *call, uint32_t output, char *message) {
         shape->rank = 1;
         shape->dimensions[0] = 1;
     }
-    shape->is_sufficient = bytes <= room->bytes;
+    shape->is_sufficient = bytes <= room->room;
     if (shape->is_sufficient && bytes != 0) {
         memcpy(room->memory, data, bytes);
     }
@@ -627,10 +636,46 @@ static void describe_nothing(struct nnb_onnx_call *call, struct nnbx_outcome *ou
     report_shapes(call, outcome);
 }
 
+/* Has the next runs find the extents of outputs that have memory of the declared ones, or have that memory back;
+ * returns whether there are such outputs. */
+static bool find_declared(struct nnb_onnx_call *call, bool finds) {
+    bool any = false;
+    call->finds = false;
+    for (uint32_t i = 0; i < call->session->counts[1]; i++) {
+        struct nnb_onnx_argument *room = &call->rooms[i];
+        if (finds ? room->place == NNB_ONNX_WHOLE : call->kept[i] != NULL) {
+            handle value = call->values[1][i];
+            call->values[1][i] = call->kept[i];
+            call->kept[i] = value;
+            room->place = finds ? NNB_ONNX_ROOM : NNB_ONNX_WHOLE;
+            any = true;
+        }
+        call->finds = call->finds || room->place == NNB_ONNX_ROOM;
+    }
+    return any;
+}
+
+/* Runs, and once more if that fails, since an output may have other extents than the file declares: the engine
+ * then refuses memory of the declared ones. States are not written twice. */
+static bool run_as_declared_or_not(struct nnb_onnx_call *call, char *message) {
+    if (went_well(run(call), message)) {
+        return true;
+    }
+    if (call->states || !find_declared(call, true)) {
+        return false;
+    }
+    if (went_well(run(call), message)) {
+        call->after_count = 0; /* copies of outputs with memory */
+        return true;
+    }
+    (void)find_declared(call, false);
+    return false;
+}
+
 static int32_t run_and_take(struct nnb_onnx_call *call, struct nnbx_outcome *outcome, char *message) {
     /* TRUST: values that another process may change are copied once, or decide nothing (executor.py) */
     nnb_copy_all(call->before, call->before_count);
-    if (!went_well(run(call), message)) {
+    if (!run_as_declared_or_not(call, message)) {
         return NNBX_GENERAL_FAILURE;
     }
     nnb_copy_all(call->after, call->after_count);

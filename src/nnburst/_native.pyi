@@ -416,6 +416,7 @@ class nnb_onnx_border:
 class nnb_onnx_argument:
     memory: Any
     bytes: int
+    room: int
     element: int
     element_bytes: int
     apart: int

@@ -46,6 +46,13 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     )
     (folder / "places.onnx").write_bytes(places.SerializeToString())
     words += ["--model", f"places={folder}/places.onnx"]
+    expanded = model(
+        [node("Expand", "x extents", "y")],
+        [value("x", "f4", (1,)), value("extents", "i8", (2,))],
+        [value("y", "f4", (2, 2))],
+    )
+    (folder / "expanded.onnx").write_bytes(expanded.SerializeToString())
+    words += ["--model", f"expanded={folder}/expanded.onnx"]
     with Served(*words, executor="onnxruntime", models=()) as found:
         yield found
 
@@ -98,3 +105,12 @@ def test_requests_are_joined_if_rows_have_one_name_in_the_file(client: Any) -> N
     assert found.inference_stats.success.count == 8 * CLIENTS
     assert found.inference_count == 8 * sum(1 + number % 3 for number in range(CLIENTS))
     assert found.execution_count < 8 * CLIENTS / 2
+
+
+def test_answer_has_the_shape_that_is_computed_where_the_file_declares_another(client: Any) -> None:
+    given = [triton.InferInput("x", [1], "FP32"), triton.InferInput("extents", [2], "INT64")]
+    given[0].set_data_from_numpy(np.ones(1, np.float32))
+    for shape in [(2, 2), (1, 2), (3, 3), (2, 2), (40, 40)]:
+        given[1].set_data_from_numpy(np.array(shape, np.int64))
+        found = client.infer("expanded", given, client_timeout=PATIENCE).as_numpy("y")
+        np.testing.assert_array_equal(found, np.ones(shape, np.float32), strict=True)

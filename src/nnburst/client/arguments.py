@@ -5,6 +5,7 @@ Everything is checked here, before anything is sent; error messages name the arg
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -21,9 +22,17 @@ from nnburst.hal.extensions import Extension
 from nnburst.hal.limits import INT64_MAX
 from nnburst.hal.model import Model, refuse_masked
 from nnburst.hal.signature import may_omit_inputs, type_name
-from nnburst.hal.types import ExecutionTiming, OutputShape, RequestArgument, Timing
+from nnburst.hal.types import (
+    ExecutionTiming,
+    OutputShape,
+    RequestArgument,
+    Timing,
+    changes_dimensions,
+)
 from nnburst.hal.utils import as_float, check_integer, is_number
-from nnburst.hal.whole_graph import ElementTypes, engine_of
+from nnburst.hal.whole_graph import ONNX, ElementTypes, engine_of
+
+log = logging.getLogger(__name__)
 
 Array = npt.NDArray[Any]
 #: Bytes offered first for an output of unknown size, and the most that are offered later.
@@ -71,6 +80,8 @@ class Parameter:
         scalar: whether it is a scalar, whose arrays have rank 0.
         element: the type of the elements if numpy has no name for it, "bfloat16"; else empty.
         omissible: whether an operation may do without it; the driver decides then.
+        may_differ: whether a run may give another shape than `dimensions`: that of a whole ONNX graph's
+            output, whose engine computes what it computes even if the file declares it wrongly.
     """
 
     name: str
@@ -80,6 +91,7 @@ class Parameter:
     scalar: bool
     element: str = ""
     omissible: bool = True
+    may_differ: bool = False
 
     @property
     def known(self) -> bool:
@@ -98,7 +110,8 @@ class Parameter:
 
     def more_room(self, offered: int, needed: OutputShape) -> int | None:
         """Bytes to offer after `offered` were too few for the shape `needed`; None if more cannot help."""
-        if self.known or offered >= _LAST_GUESS:
+        is_declared = self.known and (not self.may_differ or needed.dimensions == self.dimensions)
+        if is_declared or offered >= _LAST_GUESS:
             return None
         wanted = self.dtype.itemsize * math.prod(needed.dimensions)
         return min(max(2 * offered, wanted), _LAST_GUESS)
@@ -125,7 +138,8 @@ class Parameter:
     def check_output(self, value: object) -> Array:
         """Check that `value` can hold this output, and return it.
 
-        If the model does not declare the whole shape, an array of any shape may hold the output.
+        If the model does not declare the whole shape, an array of any shape may hold the output; so may a
+        larger one than is declared if the shape may differ.
 
         Raises:
             InvalidArgument: wrong type, dtype, rank, shape or layout, or read-only.
@@ -135,7 +149,7 @@ class Parameter:
         array = self._check_array(value)
         if not array.flags.writeable:
             raise InvalidArgument(f"{self.name} is read-only, expected a writable array")
-        if self.known:
+        if self.known and not (self.may_differ and array.nbytes > self.size):
             self._check_shape(array.shape)
         elif not array.nbytes:
             raise InvalidArgument(f"{self.name} is empty, expected room for the output")
@@ -201,17 +215,17 @@ class Parameter:
         found = reported.dimensions if reported else ()
         shape = found or self.dimensions
         least = 0 if found else 1  # a driver reports 0 for no elements: boxes of no object
-        ranks_differ = bool(self.dimensions) and len(shape) != len(self.dimensions)
         if (
-            ranks_differ
-            or (not self.scalar and not shape)
+            (not self.scalar and not shape)
             or any(extent < least for extent in shape)
-            or any(d not in (0, s) for d, s in zip(self.dimensions, shape, strict=False))
+            or (not self.may_differ and changes_dimensions(self.dimensions, shape))
         ):
             raise GeneralFailure(
                 f"the driver reports shape {shape} for {self.name}, expected {self._wanted()}"
             )
-        return shape
+        if self.may_differ and changes_dimensions(self.dimensions, shape):
+            _tell(self.name, self.dimensions, shape)
+        return () if self.scalar else shape
 
 
 OMITTED: Final = RequestArgument(has_no_value=True)
@@ -231,6 +245,7 @@ def parameters(
     """
     types = ElementTypes(model, extensions)
     main, is_whole = model.main, engine_of(model) is not None
+    may_differ = any(entry.name == ONNX for entry in model.extension_name_to_prefix)
     needed = {
         index
         for operation in main.operations
@@ -238,17 +253,23 @@ def parameters(
         for index in operation.inputs
     }
 
-    def parameter(name: str, index: int) -> Parameter:
+    def parameter(name: str, index: int, *, may_differ: bool = False) -> Parameter:
         if not 0 <= index < len(main.operands):
             raise InvalidArgument(f"model: {name} is operand {index}, which is not defined")
         operand = main.operands[index]
         dtype, scalar, element = types.of(operand.type)
         omissible = index not in needed
-        return Parameter(name, operand.type, dtype, operand.dimensions, scalar, element, omissible)
+        dimensions = operand.dimensions
+        return Parameter(
+            name, operand.type, dtype, dimensions, scalar, element, omissible, may_differ
+        )
 
     return (
         [parameter(f"inputs[{n}]", index) for n, index in enumerate(main.input_indexes)],
-        [parameter(f"outputs[{n}]", index) for n, index in enumerate(main.output_indexes)],
+        [
+            parameter(f"outputs[{n}]", index, may_differ=may_differ)
+            for n, index in enumerate(main.output_indexes)
+        ],
     )
 
 
@@ -354,6 +375,22 @@ def seconds_until(deadline_ns: int) -> float:
     return (deadline_ns - time.clock_gettime_ns(time.CLOCK_BOOTTIME)) / 1e9
 
 
+#: Outputs whose declared dimensions were wrong. The log has a line for each, not for each execution.
+_told: Final[set[tuple[str, tuple[int, ...]]]] = set()
+
+
+def _tell(name: str, declared: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    """Log that an output has another shape than its file declares, once."""
+    if (name, declared) not in _told:
+        _told.add((name, declared))
+        log.warning(
+            "%s: the file declares %s, the engine computes %s; results have the computed shape",
+            name,
+            list(declared),
+            list(shape),
+        )
+
+
 def complete_shapes(
     parameters: Sequence[Parameter], reported: Sequence[OutputShape]
 ) -> tuple[OutputShape, ...]:
@@ -378,6 +415,19 @@ def copy_elements(target: Array, source: Array) -> None:
         opaque = np.dtype((np.void, target.itemsize))
         target, source = target.view(opaque), source.view(opaque)
     target[...] = source
+
+
+def in_shape(name: str, array: Array, shape: tuple[int, ...]) -> Array:
+    """An output's array in the shape that a driver reports: itself, or a view of its beginning.
+
+    Raises:
+        GeneralFailure: the array is too small for that, which the driver should have reported.
+    """
+    if array.shape == shape:
+        return array
+    if math.prod(shape) > array.size:
+        raise GeneralFailure(f"the driver reports {name} of shape {shape} in {array.size} elements")
+    return head(array, shape)
 
 
 def head(buffer: Array, shape: tuple[int, ...]) -> Array:

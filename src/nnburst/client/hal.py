@@ -134,7 +134,7 @@ class ReusableExecution(Closing):
             if self._staged is None:
                 return in_microseconds(self._placed, executed)
             shapes = self._staged.shapes(executed)
-            return with_timing(self._staged.outputs(self._outputs), shapes, executed.timing)
+            return with_timing(self._staged.outputs(self._outputs, shapes), shapes, executed.timing)
 
         return self._alone(execute)
 

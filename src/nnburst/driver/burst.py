@@ -102,12 +102,17 @@ def success_of(execution: Execution, *, shapes_vary: bool) -> BurstReply | None:
         execution: the bound execution.
         shapes_vary: whether the model leaves an output's shape open, so that results must report shapes.
     """
-    if not shapes_vary:
+    if not shapes_vary and not _finds_shapes(execution):
         return reply_with(ErrorStatus.NONE)
     native = execution.native
     if native is None or native.output_shapes is None:
         return None
     return reply_with(ErrorStatus.NONE, native.output_shapes)
+
+
+def _finds_shapes(execution: Execution) -> bool:
+    """Whether runs of an execution find out shapes that the model declares; see `Execution`."""
+    return getattr(execution, "finds_shapes", False)
 
 
 class RequestBinding(msgspec.Struct):
@@ -131,7 +136,8 @@ class RequestBinding(msgspec.Struct):
         device_ns = outcome.device_ns
         if device_ns == MEASURED:
             device_ns = time.perf_counter_ns() - began
-        if outcome.status == ErrorStatus.NONE and self.success is not None:
+        is_usual = self.success is not None and not _finds_shapes(self.execution)
+        if outcome.status == ErrorStatus.NONE and is_usual and self.success is not None:
             self.success.device_ns, self.success.driver_ns = device_ns, outcome.driver_ns
             return self.success
         return reply_with(outcome.status, outcome.output_shapes, device_ns, outcome.driver_ns)

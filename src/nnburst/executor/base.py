@@ -215,9 +215,11 @@ class Execution(ABC):
     Attributes:
         keeps_memory: whether it holds memory between its runs, so that a driver closes an idle execution, and
             binds the request again for the next run.
+        finds_shapes: whether only a run finds out the shapes of its outputs although the model declares them.
     """
 
     keeps_memory: bool = True
+    finds_shapes: bool = False
 
     @property
     def native(self) -> NativeCall | None:

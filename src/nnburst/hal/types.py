@@ -73,6 +73,15 @@ class OutputShape(msgspec.Struct, frozen=True):
     is_sufficient: bool
 
 
+def changes_dimensions(known: tuple[int, ...], reported: tuple[int, ...]) -> bool:
+    """Whether reported dimensions contradict the known ones, or leave out some of them."""
+    if not known:
+        return False
+    if len(known) != len(reported):
+        return True
+    return any(a not in (0, b) for a, b in zip(known, reported, strict=True))
+
+
 class Timing(msgspec.Struct, frozen=True):
     """Durations of an execution in microseconds; NO_TIMING (2**64 - 1) if not measured.
 

@@ -15,7 +15,7 @@ from nnburst.hal.enums import ResultCode
 from nnburst.hal.errors import NnburstError, error_for_code
 from nnburst.hal.extensions import ExtensionAttribute
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS, UINT32_MAX
-from nnburst.hal.types import OutputShape, Timing, has_passed
+from nnburst.hal.types import OutputShape, Timing, changes_dimensions, has_passed
 
 NOT_TIMED: Final = Timing()
 
@@ -198,12 +198,3 @@ def _what_is_wrong(
         if size * math.prod(shape.dimensions) > UINT32_MAX:
             return f"reports {list(shape.dimensions)} for output {index}: more than 2^32 bytes"
     return ""
-
-
-def changes_dimensions(known: Shape, reported: Shape) -> bool:
-    """Whether reported dimensions contradict the known ones, or leave out some of them."""
-    if not known:
-        return False
-    if len(known) != len(reported):
-        return True
-    return any(a not in (0, b) for a, b in zip(known, reported, strict=True))

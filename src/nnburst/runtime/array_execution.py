@@ -16,7 +16,7 @@ from nnburst.client.arguments import (
     boottime_deadline_ns,
     check_count,
     check_timeout,
-    head,
+    in_shape,
     seconds_until,
     settle_truth,
 )
@@ -162,10 +162,10 @@ def _input(parameter: Parameter, value: Array | None) -> Argument:
 
 
 def _room(parameter: Parameter, value: Array | None, size: int = 0) -> Array:
-    """The given array, or a new one; of at least `size` bytes if the model does not declare its shape."""
+    """The given array, or a new one; of at least `size` bytes if its shape is open or differed."""
     if value is not None:
         return parameter.check_output(value)
-    if parameter.known:
+    if parameter.known and size <= parameter.size:
         return np.empty(parameter.dimensions, parameter.dtype)
     return np.empty(max(parameter.first_room, size) // parameter.dtype.itemsize, parameter.dtype)
 
@@ -208,7 +208,7 @@ def _result(
     arrays = []
     for parameter, array, room, shape in zip(gives, given, rooms, shapes, strict=True):
         extents = parameter.shape_of(shape)
-        found = room if parameter.known else head(room, extents)
+        found = in_shape(parameter.name, room, extents)
         if array is None and not parameter.known and 2 * math.prod(extents) < room.size:
             found = found.copy()  # the array is much larger than the output
         arrays.append(settle_truth(found))

@@ -40,7 +40,14 @@ from nnburst.client.session.pending import wake_waiter
 from nnburst.client.staging import in_new_pool
 from nnburst.control.connection import Connection
 from nnburst.hal.enums import ResultCode
-from nnburst.hal.errors import BurstBusy, Closed, MissedDeadline, NnburstError, error_for_code
+from nnburst.hal.errors import (
+    BurstBusy,
+    Closed,
+    MissedDeadline,
+    NnburstError,
+    OutputInsufficientSize,
+    error_for_code,
+)
 from nnburst.hal.limits import UINT32_MAX
 from nnburst.hal.utils import check_integer
 from nnburst.runtime.argument import Options
@@ -245,16 +252,20 @@ class CompiledBurst(RuntimeObject, Burst):
             executing.enter(me)
             binds = self.can_bind and not measure and not self._executable.recorder.is_on
             last = self._last if binds else None
-            if last is not None:
-                result = last.execute(inputs, outputs, check_timeout(timeout), copy)
-                if result is not None:
-                    return result
-            call = CallTime.of(timeout)
-            # A buffer is refused by all of these.
-            if binds and (last := self._recall(inputs, outputs)) is not None:  # type: ignore[arg-type]
-                result = last.execute(inputs, outputs, call.check_left(), copy)
-                if result is not None:
-                    return result
+            call: CallTime | None = None
+            try:
+                if last is not None:
+                    result = last.execute(inputs, outputs, check_timeout(timeout), copy)
+                    if result is not None:
+                        return result
+                call = CallTime.of(timeout)
+                # A buffer is refused by all of these.
+                if binds and (last := self._recall(inputs, outputs)) is not None:  # type: ignore[arg-type]
+                    result = last.execute(inputs, outputs, call.check_left(), copy)
+                    if result is not None:
+                        return result
+            except OutputInsufficientSize:  # more is computed than is declared
+                call = call or CallTime.of(timeout)
             return self._execute_anew(inputs, outputs, measure, call)  # type: ignore[arg-type]
         finally:
             leave(executing.struct, me)

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from nnburst.client.arguments import Parameter
+from nnburst.client.arguments import ExecutionResult, Parameter
 from nnburst.client.burst.interface import BoundRequest, Burst
 from nnburst.client.burst.resident import ResidentBurst
 from nnburst.client.prepared_model import PreparedModel
@@ -27,6 +27,7 @@ from nnburst.hal.errors import (
     InvalidArgument,
     MissedDeadline,
     NnburstError,
+    OutputInsufficientSize,
     StateLost,
 )
 from nnburst.hal.utils import Closing, start_thread
@@ -495,19 +496,28 @@ class _Lane:
         # The request's deadline does not limit the execution: an engine goes on after it, and so does the
         # lane.
         with _watched(self._network) as seconds:
-            if self._bound is None:
+            result = self._run_bound(request, seconds)
+            if result is None:
                 try:
                     result = self._burst.execute(request.arrays, timeout=seconds, copy=False)
                 except GeneralFailure as error:
                     raise self._network.explain(error, request.arrays) from None
-            else:
-                for view, array in zip(self._bound.inputs, request.arrays, strict=True):
-                    if view is not None:
-                        view[...] = array
-                result = self._bound.run(seconds)
         if not request.settle():
             return None
         return {index: value_of(result.outputs[index]) for index in request.wanted}
+
+    def _run_bound(self, request: Inference, seconds: float) -> ExecutionResult | None:
+        """Run the bound request; None without one, or if an output is larger than the file declares."""
+        if self._bound is None:
+            return None
+        for view, array in zip(self._bound.inputs, request.arrays, strict=True):
+            if view is not None:
+                view[...] = array
+        try:
+            return self._bound.run(seconds)
+        except OutputInsufficientSize:
+            self._bound = None
+            return None
 
     def execute_joined(self, requests: Sequence[Inference]) -> list[dict[int, Value]]:
         """See `Lane`."""

@@ -196,9 +196,14 @@ class LastRequest:
             arrays = [output.copy() for output in result.outputs]
         else:
             arrays = list(outputs)
-            for (view, _, _), array in zip(self._outputs, arrays, strict=True):
-                if array is not view:
-                    array[...] = view
+            found = zip(self._outputs, result.outputs, strict=True)
+            for at, ((view, _, _), output) in enumerate(found):
+                if arrays[at] is view:
+                    arrays[at] = output
+                    continue
+                if output is not view:  # perhaps of another shape than is declared
+                    arrays[at] = head(arrays[at], output.shape)
+                arrays[at][...] = output
         return ExecutionResult(arrays, result.output_shapes, result.timing)
 
 
@@ -373,7 +378,8 @@ def _spot(plan: Layout, parameter: Parameter, array: Array | None, size: int) ->
         raise InvalidArgument(
             f"{parameter.name} has no fixed shape: give bind an array (or output_bytes)"
         )
-    shape = parameter.dimensions if parameter.known else (size // parameter.dtype.itemsize,)
+    is_declared = parameter.known and size == parameter.size
+    shape = parameter.dimensions if is_declared else (size // parameter.dtype.itemsize,)
     return _Spot(plan.place(size), shape)
 
 
@@ -419,9 +425,12 @@ class ArrayExecutor:
         try:
             executing.enter(me)
             if self._last_request is not None and not measure:
-                result = self._last_request.execute(inputs, outputs, timeout, copy)
-                if result is not None:
-                    return result
+                try:
+                    result = self._last_request.execute(inputs, outputs, timeout, copy)
+                    if result is not None:
+                        return result
+                except OutputInsufficientSize:
+                    pass  # more is computed than is declared: `_execute` offers more room
             return self._execute(inputs, outputs, measure, check_timeout(timeout), copy)
         except BaseException as error:
             if self._shapes.is_open and not isinstance(error, InvalidArgument | BurstBusy):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -20,7 +19,7 @@ from nnburst.client.arguments import (
     Parameter,
     check_timeout,
     complete_shapes,
-    head,
+    in_shape,
 )
 from nnburst.client.burst.beside_loop import call_on_a_thread
 from nnburst.client.burst.core import (
@@ -592,11 +591,7 @@ class RingRequest(BoundRequest):
             zip(self._core.outputs, self.outputs, strict=True)
         ):
             shape = parameter.shape_of(shapes[index] if shapes else None)
-            if not parameter.known and math.prod(shape) > array.size:
-                raise GeneralFailure(
-                    f"the driver reports {parameter.name} of shape {shape} in {array.size} elements"
-                )
-            shaped.append(array if parameter.known else head(array, shape))
+            shaped.append(in_shape(parameter.name, array, shape))
         return shaped
 
 

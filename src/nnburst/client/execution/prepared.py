@@ -16,6 +16,7 @@ from nnburst.client.arguments import (
     ExecutionResult,
     Parameter,
     complete_shapes,
+    in_shape,
     parameters,
     settle_truth,
 )
@@ -83,17 +84,24 @@ class StagedRequest:
             self._shapes = reported
         return self._complete
 
-    def outputs(self, given: Sequence[Any]) -> list[Any]:
-        """Copy the outputs to the given arrays or to new ones, and return them."""
+    def outputs(self, given: Sequence[Any], shapes: Sequence[OutputShape]) -> list[Any]:
+        """Copy the outputs of these shapes to the given arrays or to new ones, and return them.
+
+        Raises:
+            GeneralFailure: the driver reports a shape that is too large for its output's memory.
+        """
         found: list[Any] = []
-        for staged, array in zip(self._outputs, given, strict=True):
+        each = zip(self._parameters, self._outputs, given, shapes, strict=True)
+        for parameter, view, array, shape in each:
+            extents = parameter.shape_of(shape)
+            staged = None if view is None else in_shape(parameter.name, view, extents)
             if array is None:
-                array = None if staged is None else settle_truth(staged.copy())
-            else:
-                if staged is not None:
-                    array[...] = staged
-                settle_truth(array)
-            found.append(array)
+                found.append(None if staged is None else settle_truth(staged.copy()))
+                continue
+            target = in_shape(parameter.name, array, extents)
+            if staged is not None:
+                target[...] = staged
+            found.append(settle_truth(target))
         return found
 
 
@@ -127,7 +135,7 @@ class RememberedRequest:
         """The result of a run, with the outputs in the given arrays or in new ones."""
         shapes = self.staged.shapes(executed)
         timing = _in_microseconds(executed.timing) if self.measure else _NOT_MEASURED
-        return ExecutionResult(self.staged.outputs(outputs), shapes, timing)
+        return ExecutionResult(self.staged.outputs(outputs, shapes), shapes, timing)
 
 
 #: Requests of one prepared model, each for one thread at a time.

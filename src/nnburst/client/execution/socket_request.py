@@ -16,7 +16,7 @@ from nnburst.client.arguments import (
     boottime_deadline_ns,
     check_count,
     complete_shapes,
-    head,
+    in_shape,
     settle_truth,
     time_left,
 )
@@ -211,12 +211,14 @@ class SocketRequest:
     def staged(self) -> StagedRequest | None:
         """The `StagedRequest` for later executions that differ only in the contents of their arrays.
 
-        None if more may differ: the shape of an output is open, or an argument is a buffer.
+        None if more may differ: the shape of an output is open, or an argument is a buffer, or an array is
+        larger than the model declares.
         """
         arguments = self.arguments
         places = (*arguments.inputs, *arguments.outputs)
         if any(isinstance(place.memory, Buffer) for place in places) or not all(
-            place.parameter.known for place in arguments.outputs
+            place.parameter.known and place.length == place.parameter.size
+            for place in arguments.outputs
         ):
             return None
         inputs = [
@@ -294,7 +296,7 @@ class SocketRequest:
             )
         if given is None:
             return settle_truth(self._view(place, shape).copy())
-        target = given if parameter.known else head(given, shape)
+        target = in_shape(parameter.name, given, shape)
         if place.memory is None:
             target[...] = self._view(place, shape).view(given.dtype)
         return settle_truth(target)
@@ -449,7 +451,11 @@ def execute_again(
             request.staged.stage(inputs)
             left = time_left(deadline)
             message = ExecuteReusable(request.remote.number, boottime_deadline_ns(left))
-            executed, _ = prepared.session.connection.call(message, Executed, timeout=left)
+            try:
+                executed, _ = prepared.session.connection.call(message, Executed, timeout=left)
+            except OutputInsufficientSize:  # more is computed than is declared
+                remembered.put(key, request)
+                return None
             result = request.result(executed, given)
             remembered.put(key, request)
         except BaseException:

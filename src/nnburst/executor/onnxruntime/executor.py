@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -64,7 +65,7 @@ from nnburst.hal.errors import DeviceUnavailable, GeneralFailure, InvalidArgumen
 from nnburst.hal.extensions import Extension
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
-from nnburst.hal.types import NumberOfCacheFiles, OutputShape
+from nnburst.hal.types import NumberOfCacheFiles, OutputShape, changes_dimensions
 from nnburst.hal.whole_graph import BY_NUMBER, ONNX, GraphState, described
 
 # -- files that a graph may name -------------------------------------------------------------------
@@ -125,6 +126,7 @@ class GraphExecution(Execution):
         binding: GraphBinding | None,
         shapes: tuple[OutputShape, ...] | None,
         turn: threading.Lock | None,
+        note: Callable[[Sequence[OutputShape]], None],
     ) -> None:
         """Own a binding.
 
@@ -132,11 +134,18 @@ class GraphExecution(Execution):
             binding: binding of the request; None if an output has too little room.
             shapes: shapes of all outputs; None if only a run finds them out.
             turn: lock that is held during a run, if the engine runs one request at a time; else None.
+            note: called with the shapes that a run has found out.
         """
         self._binding = binding
         self._shapes = shapes
         self._turn = turn
+        self._note = note
         self._closed = False
+
+    @property
+    def finds_shapes(self) -> bool:  # type: ignore[override]
+        """Whether only a run finds out the shapes of the outputs; see `Execution`."""
+        return self._shapes is None
 
     @property
     def native(self) -> NativeCall | None:
@@ -159,8 +168,11 @@ class GraphExecution(Execution):
         outcome = self._timed(self._binding, deadline_ns)
         if outcome is None:
             return Outcome(ErrorStatus.MISSED_DEADLINE_PERSISTENT, (), "the deadline has passed")
+        if outcome.output_shapes:
+            self._shapes = None
+            self._note(outcome.output_shapes)
         if outcome.status == ErrorStatus.NONE:
-            shapes = self._shapes or outcome.output_shapes
+            shapes = outcome.output_shapes or self._shapes or ()
             return msgspec.structs.replace(outcome, output_shapes=shapes)
         if outcome.status == ErrorStatus.OUTPUT_INSUFFICIENT_SIZE:
             return _insufficient(outcome.output_shapes)
@@ -236,6 +248,7 @@ class SessionPrepared(Prepared):
         self.num_threads = num_threads
         self._session = session
         self._states: ResidentStates | None = None
+        self._wrong: set[int] = set()
         self._turn = threading.Lock() if takes_turns else None
 
     def bind(self, inputs: Sequence[Argument], outputs: Sequence[Argument]) -> GraphExecution:
@@ -260,12 +273,34 @@ class SessionPrepared(Prepared):
                 OutputShape(border.extents or self.of_rank_0, not room.is_found)
                 for border, room in mine
             )
+        wanted = tuple(argument.dimensions for argument in outputs)
+        note = partial(self._note, wanted)
         if shapes is not None and not all(shape.is_sufficient for shape in shapes):
-            return GraphExecution(None, shapes, self._turn)
+            return GraphExecution(None, shapes, self._turn, note)
         binding = session.bind(given, rooms)
         if states is not None and slot is not None:
             states.use(binding, _slot_word(slot))
-        return GraphExecution(binding, shapes, self._turn)
+        return GraphExecution(binding, shapes, self._turn, note)
+
+    def _note(self, wanted: Sequence[tuple[int, ...]], found: Sequence[OutputShape]) -> None:
+        """Leave an output open from now on if a run has found other extents than the request declares."""
+        states = self._states.outputs if self._states else frozenset()
+        numbers = [at for at in range(len(self._session.outputs)) if at not in states]
+        for at, declared, shape in zip(numbers, wanted, found, strict=True):
+            border = self._session.outputs[at]
+            if not changes_dimensions(declared, shape.dimensions) or at in self._wrong:
+                continue
+            self._wrong.add(at)
+            log.warning(
+                "output %r is declared as %s and computed as %s: each run reports its shape from now on",
+                border.name,
+                list(declared),
+                list(shape.dimensions),
+            )
+            opened = replace(border, has_rank=False)
+            self._session.outputs = tuple(
+                opened if each is border else each for each in self._session.outputs
+            )
 
     def close(self) -> None:
         """Release the session, which is freed with the last request that is bound to it."""
@@ -301,7 +336,17 @@ class GraphPrepared(SessionPrepared):
         outputs = [
             _known("output", b) for b in session.outputs if b.name not in _outputs_of(states)
         ]
-        check_declared(model, graph, inputs, outputs)
+        check_declared(model, graph, inputs, [each._replace(extents=None) for each in outputs])
+        self._open_contradicted(model)
+
+    def _open_contradicted(self, model: Model) -> None:
+        """Leave outputs open whose extents, by the engine, are not those that the file declares."""
+        main, staying = model.main, self._states.outputs if self._states else frozenset()
+        given = iter(main.output_indexes)
+        self._session.outputs = tuple(
+            border if at in staying else _opened(border, main.operands[next(given)].dimensions)
+            for at, border in enumerate(self._session.outputs)
+        )
 
     def to_cache(self) -> Cached:
         """The graph's bytes: the engine optimises them again."""
@@ -375,7 +420,8 @@ def _mark_open_ranks(session: Session, content: bytes) -> None:
     if all(border.extents for border in (*session.inputs, *session.outputs)):
         return
     graph = read_model(content).graph
-    open_ones = {info.name for info in (*graph.inputs, *graph.outputs) if info.shape is None}
+    # If a file declares a wrong rank, the engine reports none.
+    open_ones = {info.name for info in (*graph.inputs, *graph.outputs) if info.shape != ()}
     session.inputs, session.outputs = (
         tuple(
             replace(border, has_rank=bool(border.extents) or border.name not in open_ones)
@@ -383,6 +429,14 @@ def _mark_open_ranks(session: Session, content: bytes) -> None:
         )
         for borders in (session.inputs, session.outputs)
     )
+
+
+def _opened(border: Border, declared: tuple[int, ...]) -> Border:
+    """An output's border; an open one if its extents contradict what the model declares."""
+    known = border.extents or (1,)
+    if border.is_open or not changes_dimensions(declared, known):
+        return border
+    return replace(border, has_rank=False)
 
 
 def _known(side: str, border: Border) -> GraphTensor:
@@ -440,7 +494,8 @@ def _output(argument: Argument, border: Border) -> Room:
     if argument.buffer is None or argument.buffer.size < size:
         return found
     apart = Apart.of_output(BY_NUMBER[border.element])
-    return Room(argument.buffer[:size], border.element, border.extents, apart)
+    memory, room = argument.buffer[:size], argument.buffer.size
+    return Room(memory, border.element, border.extents, apart, bytes=room)
 
 
 #: Kinds of hardware that onnxruntime's providers compute on; those that are not listed count as CPUs.

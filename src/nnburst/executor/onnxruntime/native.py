@@ -127,6 +127,7 @@ class Room:
         apart: whether the engine works on the memory itself or on a copy.
         is_found: whether the run finds the extents out.
         is_state: whether this is a state that the engine keeps, not an argument of the request.
+        bytes: bytes from the beginning of the memory on that an output of other extents may have.
     """
 
     memory: Bytes | None
@@ -135,6 +136,7 @@ class Room:
     apart: Apart
     is_found: bool = False
     is_state: bool = False
+    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,6 +357,7 @@ def _arguments(rooms: Sequence[Room]) -> Any:  # noqa: ANN401 - a cffi struct nn
         if room.memory is not None:
             argument.memory = ffi.cast("uint8_t *", room.memory.ctypes.data)
             argument.bytes = room.memory.nbytes
+            argument.room = max(room.memory.nbytes, room.bytes)
         argument.element = room.element
         argument.element_bytes = BY_NUMBER[room.element].size
         argument.place = (

@@ -315,12 +315,12 @@ def _input(parameter: Parameter, argument: Argument) -> Array | Buffer | None:
 
 
 def _output(parameter: Parameter, argument: Argument) -> Array | Buffer | None:
-    """The array of an output; for an unknown shape a vector over all of the argument's bytes."""
+    """The array of an output; for a shape that is open or may differ a vector over all of its bytes."""
     if argument.buffer is not None:
         return argument.buffer
     if argument.bytes is None:
         raise GeneralFailure(f"{parameter.name}: it is omitted, which no driver takes")
-    if parameter.known:
+    if parameter.known and not (parameter.may_differ and argument.bytes.size > parameter.size):
         found: Array = argument.bytes[: parameter.size].view(parameter.dtype)
         return found.reshape(parameter.dimensions)
     count = argument.bytes.size // parameter.dtype.itemsize
