@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -50,7 +51,14 @@ _PASSES: Final = frozenset(
 
 
 class Scope:
-    """The tensors of a graph or function by name; lookups go on in the enclosing scope."""
+    """The tensors of a graph or function by name; lookups go on in the enclosing scope.
+
+    Attributes:
+        nodes: the nodes of the graph or function, as its file has them.
+        order: their numbers, each after those of the nodes that it reads from. onnxruntime takes files in any
+            order, too.
+        outputs: names of its outputs.
+    """
 
     def __init__(
         self,
@@ -62,6 +70,7 @@ class Scope:
     ) -> None:
         """Begin with the nodes of a graph or function, and its outputs."""
         self.nodes = nodes
+        self.order = _order(nodes)
         self.outputs = tuple(outputs)
         self._initializers = initializers
         self._decode = decode
@@ -116,7 +125,7 @@ class Scope:
         """For each node, whether an output depends on it."""
         wanted = set(self.outputs)
         found = [False] * len(self.nodes)
-        for at in reversed(range(len(self.nodes))):
+        for at in reversed(self.order):
             node = self.nodes[at]
             if any(name and name in wanted for name in node.outputs):
                 found[at] = True
@@ -141,6 +150,32 @@ class Scope:
     def readers(self, name: str) -> list[NodeProto]:
         """Nodes of this scope that read a name, themselves or in their subgraphs."""
         return self._readers.get(name, [])
+
+
+def _order(nodes: Sequence[NodeProto]) -> Sequence[int]:
+    """Numbers of nodes, each after its writers and otherwise as in the file; those of a circle at the end."""
+    writers = {name: at for at, node in enumerate(nodes) for name in node.outputs if name}
+
+    def read_by(node: NodeProto) -> set[int]:
+        names = (*node.inputs, *_captured(node))
+        return {writers[name] for name in names if name in writers}
+
+    if all(max(read_by(node), default=-1) < at for at, node in enumerate(nodes)):
+        return range(len(nodes))
+    waits = [read_by(node) for node in nodes]
+    readers: list[list[int]] = [[] for _ in nodes]
+    for at, writing in enumerate(waits):
+        for writer in writing:
+            readers[writer].append(at)
+    ready = [at for at, writing in enumerate(waits) if not writing]
+    order: list[int] = []
+    while ready:
+        order.append(heapq.heappop(ready))
+        for reader in readers[order[-1]]:
+            waits[reader].remove(order[-1])
+            if not waits[reader]:
+                heapq.heappush(ready, reader)
+    return order + [at for at, writing in enumerate(waits) if writing]
 
 
 def _captured(node: NodeProto) -> Iterable[str]:
@@ -419,11 +454,12 @@ class OnnxTranslation:
         return Node(proto, version, self._graph, inputs, self._decode, into)
 
     def _translate(self, scope: Scope, opsets: Mapping[str, int], where: str, depth: int) -> None:
-        """Translate the nodes of a scope in order."""
+        """Translate the nodes of a scope, each after those that it reads from."""
         if depth > DEEPEST:
             raise Malformed(f"functions and branches are nested more than {DEEPEST} deep")
         needed = scope.needed()
-        for at, proto in enumerate(scope.nodes):
+        for at in scope.order:
+            proto = scope.nodes[at]
             self._file.budget.spend(_NODE_COST)
             if not needed[at]:
                 continue
