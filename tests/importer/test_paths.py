@@ -11,6 +11,8 @@ from typing import Final
 
 import pytest
 
+import nnburst
+from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.utils import python_command
 
 
@@ -78,3 +80,17 @@ def test_what_is_not_a_regular_file_is_refused_by_name(kind: str, tmp_path: Path
 def test_no_command_waits_for_the_other_end_of_a_pipe(command: str, tmp_path: Path) -> None:
     path = _fifo(tmp_path / "network")
     assert f"{path} is a pipe, expected a regular file" in refusal(command, path)
+
+
+@pytest.mark.parametrize("name", ["network.onnx", "network.tflite", "network"])
+@pytest.mark.parametrize("as_graph", [None, True])
+def test_pointer_of_git_lfs_and_empty_file_are_named_so(
+    tmp_path: Path, name: str, as_graph: bool | None
+) -> None:
+    path = tmp_path / name
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n")
+    with pytest.raises(InvalidArgument, match=r"network.*: a pointer of Git LFS, not the network"):
+        nnburst.load(path, as_graph=as_graph)
+    path.write_bytes(b"")
+    with pytest.raises(InvalidArgument, match=r"network.*: the file is empty"):
+        nnburst.load(path, as_graph=as_graph)

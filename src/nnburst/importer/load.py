@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy.typing as npt
 
@@ -200,6 +200,10 @@ def load_graph(content: bytes, files: Mapping[str, memoryview]) -> ImportedModel
     return onnx_graph(content, file, ExternalData(None, file.budget, files), {})
 
 
+#: The first bytes of what lies in a working tree of Git in place of a large file that was not fetched.
+_POINTER: Final = b"version https://git-lfs.github.com/spec/"
+
+
 class _Options(NamedTuple):
     """The options of `load` that depend on the file.
 
@@ -237,6 +241,10 @@ def _load(
     content: bytes, directory: Path | None, options: _Options, further: _Further
 ) -> ImportedModel:
     """Import as operations or as one operation, as `as_graph` demands; by default the first that works."""
+    if content.startswith(_POINTER):
+        raise InvalidArgument("a pointer of Git LFS, not the network: `git lfs pull` fetches it")
+    if not content:
+        raise InvalidArgument("the file is empty")
     is_named_so = further.name.endswith(".onnx") and content[4:8] != IDENTIFIER
     load_one = _load_onnx if is_named_so or is_onnx(content) else _load_tflite
     if options.as_graph is not None:
