@@ -643,7 +643,7 @@ static bool find_declared(struct nnb_onnx_call *call, bool finds) {
     call->finds = false;
     for (uint32_t i = 0; i < call->session->counts[1]; i++) {
         struct nnb_onnx_argument *room = &call->rooms[i];
-        if (finds ? room->place == NNB_ONNX_WHOLE : call->kept[i] != NULL) {
+        if (finds ? room->place == NNB_ONNX_WHOLE && room->room != 0 : call->kept[i] != NULL) {
             handle value = call->values[1][i];
             call->values[1][i] = call->kept[i];
             call->kept[i] = value;

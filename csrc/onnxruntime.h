@@ -34,7 +34,7 @@ enum nnb_onnx_place { NNB_ONNX_WHOLE, NNB_ONNX_ROOM, NNB_ONNX_STATE };
 struct nnb_onnx_argument {
     uint8_t *memory;
     uint64_t bytes;
-    uint64_t room; /* bytes for an output of other extents than are declared, at least `bytes` */
+    uint64_t room; /* bytes for an output of other extents than these; 0 if it must have these */
     int32_t element;
     uint32_t element_bytes;
     uint32_t apart;

@@ -30,7 +30,7 @@ from nnburst.hal.types import (
     changes_dimensions,
 )
 from nnburst.hal.utils import as_float, check_integer, is_number
-from nnburst.hal.whole_graph import ONNX, ElementTypes, engine_of
+from nnburst.hal.whole_graph import ElementTypes, engine_of
 
 log = logging.getLogger(__name__)
 
@@ -80,8 +80,8 @@ class Parameter:
         scalar: whether it is a scalar, whose arrays have rank 0.
         element: the type of the elements if numpy has no name for it, "bfloat16"; else empty.
         omissible: whether an operation may do without it; the driver decides then.
-        may_differ: whether a run may give another shape than `dimensions`: that of a whole ONNX graph's
-            output, whose engine computes what it computes even if the file declares it wrongly.
+        may_differ: whether a run may give another shape than `dimensions`: that of a whole graph's output,
+            whose engine computes what it computes even if the file declares it wrongly.
     """
 
     name: str
@@ -245,7 +245,6 @@ def parameters(
     """
     types = ElementTypes(model, extensions)
     main, is_whole = model.main, engine_of(model) is not None
-    may_differ = any(entry.name == ONNX for entry in model.extension_name_to_prefix)
     needed = {
         index
         for operation in main.operations
@@ -267,7 +266,7 @@ def parameters(
     return (
         [parameter(f"inputs[{n}]", index) for n, index in enumerate(main.input_indexes)],
         [
-            parameter(f"outputs[{n}]", index, may_differ=may_differ)
+            parameter(f"outputs[{n}]", index, may_differ=is_whole)
             for n, index in enumerate(main.output_indexes)
         ],
     )

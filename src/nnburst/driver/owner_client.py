@@ -314,6 +314,7 @@ class OwnedExecution(Execution):
     """A request that is bound in the owner, which checks by itself whether it is idle."""
 
     keeps_memory = False
+    finds_shapes = True  # those that the owner reports
 
     def __init__(self, owner: _Owner, handle: int) -> None:
         """Own `handle`."""
@@ -344,6 +345,8 @@ class OwnedExecution(Execution):
 
 class CopiedExecution(Execution):
     """A request over memory of the worker (device buffers), or over more pools than a message carries."""
+
+    finds_shapes = True  # those of `execution`
 
     def __init__(
         self,

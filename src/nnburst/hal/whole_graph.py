@@ -220,6 +220,8 @@ class GraphParams(msgspec.Struct, frozen=True, array_like=True):
         files: names by which the file refers to other files.
         states: inputs and outputs that stay in the driver, in slots.
         keeps: whether each slot has its own variables of a .tflite file.
+        extents_hold: whether outputs must have the extents that the model declares: for clients in C, which
+            read as many elements as are declared.
     """
 
     inputs: tuple[str, ...]
@@ -227,6 +229,7 @@ class GraphParams(msgspec.Struct, frozen=True, array_like=True):
     files: tuple[str, ...] = ()
     states: tuple[GraphState, ...] = ()
     keeps: bool = False
+    extents_hold: bool = False
 
     @property
     def has_slots(self) -> bool:

@@ -181,7 +181,7 @@ def load_named(source: NamedSource) -> ImportedModel:
 
 
 def load_graph(content: bytes, files: Mapping[str, memoryview]) -> ImportedModel:
-    """Import a file that is given as bytes as one operation.
+    """Import a file that a client in C gives as bytes as one operation.
 
     Extents that an .onnx file leaves open stay open; those of a .tflite file become the ones that it
     suggests.
@@ -195,9 +195,10 @@ def load_graph(content: bytes, files: Mapping[str, memoryview]) -> ImportedModel
             names a file that is not in `files`.
     """
     if not is_onnx(content):
-        return tflite_graph(content, {})
+        return tflite_graph(content, {}, extents_hold=True)
     file = read_model(content)
-    return onnx_graph(content, file, ExternalData(None, file.budget, files), {})
+    external = ExternalData(None, file.budget, files)
+    return onnx_graph(content, file, external, {}, extents_hold=True)
 
 
 #: The first bytes of what lies in a working tree of Git in place of a large file that was not fetched.

@@ -19,6 +19,7 @@ from nnburst.client import arguments
 from nnburst.formats import onnx_writer
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, OutputInsufficientSize
 from nnburst.hal.whole_graph import BY_NAME
+from nnburst.importer.load import load_graph
 
 Array = np.ndarray[Any, Any]
 Extents = tuple[int, ...]
@@ -228,3 +229,16 @@ def test_array_that_is_smaller_than_declared_is_refused(device: nnburst.Device) 
     model = nnburst.load(expand((2, 2)), as_graph=True)
     with device.prepare(model) as prepared, pytest.raises(InvalidArgument, match="expected"):
         prepared.execute([np.ones(1, np.float32), np.array([1, 1])], [np.empty((1, 1), np.float32)])
+
+
+def test_file_of_a_client_in_c_must_declare_what_the_engine_computes(
+    device: nnburst.Device,
+) -> None:
+    with pytest.raises(InvalidArgument, match=r"is \[5, 3\], the model declares \[5, 2\]"):
+        device.prepare(load_graph(cut((5, 2)), {}))
+    with device.prepare(load_graph(expand((2, 2)), {})) as prepared:
+        given = [np.ones(1, np.float32), np.array([2, 2])]
+        assert prepared.execute(given).outputs[0].tolist() == [[1, 1], [1, 1]]
+        given[1][...] = (1, 4)
+        with pytest.raises(GeneralFailure):
+            prepared.execute(given)

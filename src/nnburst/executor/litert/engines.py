@@ -10,7 +10,7 @@ from nnburst.executor.base import Argument, Execution, NativeCall, Outcome
 from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import GeneralFailure
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
-from nnburst.hal.types import OutputShape, has_passed
+from nnburst.hal.types import OutputShape, changes_dimensions, has_passed
 
 #: The most engines of one network; more threads than that share them and take turns.
 MAX_ENGINES: Final = 16
@@ -45,29 +45,29 @@ def room_for(argument: Argument, extents: tuple[int, ...], size: int) -> memoryv
     Raises:
         GeneralFailure: the request declares other extents.
     """
-    if why := _contradiction(argument.dimensions, extents):
-        raise GeneralFailure(why)
+    declared = argument.dimensions
+    if len(declared) == len(extents) and changes_dimensions(declared, extents):
+        raise GeneralFailure(f"an output is {extents}, not {declared}")
+    return room_of(argument, size)
+
+
+def room_of(argument: Argument, size: int) -> memoryview | None:
+    """The first `size` bytes of an argument; None if it has fewer."""
     if argument.memory is None or argument.memory.nbytes < size:
         return None
     return argument.memory[:size]
 
 
-def _contradiction(declared: tuple[int, ...], found: tuple[int, ...]) -> str:
-    """The message for an output that contradicts the declared extents (0 is unknown); "" if it agrees."""
-    if len(declared) == len(found) and any(
-        said not in (0, have) for said, have in zip(declared, found, strict=True)
-    ):
-        return f"an output is {found}, not {declared}"
-    return ""
-
-
-def outcome_of(shapes: tuple[OutputShape, ...], declared: Sequence[tuple[int, ...]]) -> Outcome:
-    """The outcome of a run whose outputs have these shapes, for a request that declares `declared`."""
+def outcome_of(
+    shapes: tuple[OutputShape, ...], declared: Sequence[tuple[int, ...]] = ()
+) -> Outcome:
+    """The outcome of a run whose outputs have these shapes; those of `declared` are a failure otherwise."""
     if not all(shape.is_sufficient for shape in shapes):
         message = "an output buffer is too small for what is computed"
         return Outcome(ErrorStatus.OUTPUT_INSUFFICIENT_SIZE, shapes, message)
-    for shape, said in zip(shapes, declared, strict=True):
-        if why := _contradiction(said, shape.dimensions):
+    for shape, said in zip(shapes, declared, strict=False):
+        if changes_dimensions(said, shape.dimensions):
+            why = f"an output is {shape.dimensions}, not {said}"
             return Outcome(ErrorStatus.GENERAL_FAILURE, (), why)
     return Outcome(ErrorStatus.NONE, shapes)
 
@@ -148,17 +148,18 @@ class LiteRtExecution(Execution):
     """A request bound to an engine. One thread runs it at a time."""
 
     def __init__(
-        self, binding: EngineBinding, shapes: tuple[OutputShape, ...], release: Callable[[], None]
+        self,
+        binding: EngineBinding,
+        shapes: tuple[OutputShape, ...],
+        release: Callable[[], None],
+        *,
+        finds_shapes: bool = False,
     ) -> None:
-        """Own `binding`; call `release` at `close`."""
+        """Own `binding`; call `release` at `close`. For `finds_shapes` see `Execution`."""
+        self.finds_shapes = finds_shapes
         self._binding: EngineBinding | None = binding
         self._release = release
-        enough = all(shape.is_sufficient for shape in shapes)
-        self._outcome = Outcome(
-            ErrorStatus.NONE if enough else ErrorStatus.OUTPUT_INSUFFICIENT_SIZE,
-            shapes,
-            "" if enough else "an output buffer is too small for what is computed",
-        )
+        self._outcome = outcome_of(shapes)
 
     @property
     def native(self) -> NativeCall | None:

@@ -36,7 +36,7 @@ from nnburst.executor.litert.engines import (
     Engines,
     LiteRtExecution,
     outcome_of,
-    room_for,
+    room_of,
 )
 from nnburst.executor.litert.interpreter import ExternalDelegate, GraphCall, GraphInterpreter, take
 from nnburst.formats.tflite_graph import BorderTensor, TfliteGraph, read_graph
@@ -44,7 +44,7 @@ from nnburst.hal.enums import ErrorStatus
 from nnburst.hal.errors import GeneralFailure, InvalidArgument
 from nnburst.hal.limits import DEFAULT_LOOP_TIMEOUT_NS
 from nnburst.hal.model import Model
-from nnburst.hal.types import OutputShape, has_passed
+from nnburst.hal.types import OutputShape, changes_dimensions, has_passed
 from nnburst.hal.whole_graph import BY_TFLITE, CLOSE_SLOT, OPEN_SLOT, TFLITE
 
 log = logging.getLogger("nnburst.executor")
@@ -148,6 +148,8 @@ class Slots:
 class SlotExecution(Execution):
     """A request that runs on the slot that its word names at that time. One thread runs it at a time."""
 
+    finds_shapes = True
+
     def __init__(
         self,
         slots: Slots,
@@ -221,7 +223,7 @@ class SlotExecution(Execution):
         if isinstance(found, str):
             return Outcome(ErrorStatus.GENERAL_FAILURE, (), f"LiteRT: {found}")
         pairs = zip(found, self._rooms, strict=True)
-        outcome = outcome_of(tuple(take(*pair) for pair in pairs), self._declared)
+        outcome = outcome_of(tuple(take(*pair) for pair in pairs))
         if outcome.status == ErrorStatus.OUTPUT_INSUFFICIENT_SIZE:
             slot.unread = self._given(), found
         return outcome
@@ -238,10 +240,12 @@ class SlotExecution(Execution):
 class InterpretedExecution(Execution):
     """A request bound to an interpreter. One thread runs it at a time."""
 
+    finds_shapes = True
+
     def __init__(
         self, call: GraphCall, declared: Sequence[tuple[int, ...]], release: Callable[[], None]
     ) -> None:
-        """Own `call`, whose outputs have the extents `declared`; call `release` at `close`."""
+        """Own `call`; call `release` at `close`. For `declared` see `outcome_of`."""
         self._call: GraphCall | None = call
         self._declared = declared
         self._release = release
@@ -349,9 +353,11 @@ class TflitePrepared(Prepared):
             binding, release = self._interpreting().bind(given, rooms)
             assert isinstance(binding, GraphCall)
             binding.extents = extents
-            return InterpretedExecution(binding, [room.dimensions for room in outputs], release)
+            holds = self._graph.params.extents_hold
+            declared = [room.dimensions for room in outputs] if holds else ()
+            return InterpretedExecution(binding, declared, release)
         taken = [
-            room_for(argument, slot.dimensions or (1,), slot.size)
+            room_of(argument, slot.size)
             for argument, slot in zip(outputs, self._fixed, strict=True)
         ]
         shapes = tuple(
@@ -359,7 +365,11 @@ class TflitePrepared(Prepared):
             for room, slot in zip(taken, self._fixed, strict=True)
         )
         native_binding, release = self._engines.bind(given, taken)
-        return LiteRtExecution(native_binding, shapes, release)
+        differ = any(
+            changes_dimensions(argument.dimensions, shape.dimensions)
+            for argument, shape in zip(outputs, shapes, strict=True)
+        )
+        return LiteRtExecution(native_binding, shapes, release, finds_shapes=differ)
 
     def to_cache(self) -> Cached:
         """The graph's bytes: the engine compiles them again."""
@@ -375,7 +385,7 @@ class TflitePrepared(Prepared):
             self._slots.close_all()
 
     def _check_declared(self) -> None:
-        # Extents of outputs in files are often wrong: only those of the engine are used.
+        # Extents of outputs in files are often wrong, or missing: only those of the engine are used.
         unknown = [tensor._replace(extents=None) for tensor in self._outputs]
         check_declared(self._model, self._graph, self._open, unknown)
 
@@ -395,12 +405,17 @@ class TflitePrepared(Prepared):
         """The first engine of a graph that libLiteRt.so cannot run, or that has slots."""
         first = self._interpreter()
         if read.is_fixed:  # else extents are the file's, which a run may change
+            self._check_outputs(first.output_extents)
+        return first
+
+    def _check_outputs(self, extents: Sequence[tuple[int, ...]]) -> None:
+        """Compare the engine's extents of outputs with the declared ones, if these must hold."""
+        if self._graph.params.extents_hold:
             found = [
                 tensor._replace(extents=each)
-                for tensor, each in zip(self._outputs, first.output_extents, strict=True)
+                for tensor, each in zip(self._outputs, extents, strict=True)
             ]
             check_declared(self._model, self._graph, self._open, found)
-        return first
 
     def _by_library(self, read: TfliteGraph, most: int) -> tuple[native.Slot, ...] | None:
         """Make engines of libLiteRt.so, and return their output slots; None if it cannot run the graph."""
@@ -422,11 +437,11 @@ class TflitePrepared(Prepared):
             return None
         if any(min(each, default=1) < 1 for each in extents):
             return None
+        self._check_outputs(extents)
         found = [
             tensor._replace(extents=each)
             for tensor, each in zip(self._outputs, extents, strict=True)
         ]
-        check_declared(self._model, self._graph, self._open, found)
         actual = _slots(found, Apart.of_output)
         if actual is None:
             return None

@@ -233,9 +233,11 @@ class SessionPrepared(Prepared):
 
     Attributes:
         of_rank_0: dimensions that an output of rank 0 reports.
+        extents_hold: whether outputs must have the extents that the model declares.
     """
 
     of_rank_0: tuple[int, ...] = (1,)
+    extents_hold: bool = True
 
     def __init__(self, session: EngineSession, num_threads: int, *, takes_turns: bool) -> None:
         """Own a session.
@@ -261,7 +263,8 @@ class SessionPrepared(Prepared):
             states.inputs if states else None,
             _input,
         )
-        rooms = _with_states(outputs, session.outputs, states.outputs if states else None, _output)
+        output = partial(_output, extents_hold=self.extents_hold)
+        rooms = _with_states(outputs, session.outputs, states.outputs if states else None, output)
         mine = [
             (border, room)
             for border, room in zip(session.outputs, rooms, strict=True)
@@ -336,7 +339,10 @@ class GraphPrepared(SessionPrepared):
         outputs = [
             _known("output", b) for b in session.outputs if b.name not in _outputs_of(states)
         ]
-        check_declared(model, graph, inputs, [each._replace(extents=None) for each in outputs])
+        self.extents_hold = graph.params.extents_hold
+        if not self.extents_hold:
+            outputs = [each._replace(extents=None) for each in outputs]
+        check_declared(model, graph, inputs, outputs)
         self._open_contradicted(model)
 
     def _open_contradicted(self, model: Model) -> None:
@@ -475,7 +481,7 @@ def _input(argument: Argument, border: Border) -> Room:
     )
 
 
-def _output(argument: Argument, border: Border) -> Room:
+def _output(argument: Argument, border: Border, *, extents_hold: bool) -> Room:
     """Room for an output: the bytes that it needs; the whole buffer if its extents are open or do not fit."""
     found = Room(argument.buffer, border.element, (), Apart.IN_ITS_PLACE, is_found=True)
     wanted = border.extents or (1,)
@@ -494,7 +500,7 @@ def _output(argument: Argument, border: Border) -> Room:
     if argument.buffer is None or argument.buffer.size < size:
         return found
     apart = Apart.of_output(BY_NUMBER[border.element])
-    memory, room = argument.buffer[:size], argument.buffer.size
+    memory, room = argument.buffer[:size], 0 if extents_hold else argument.buffer.size
     return Room(memory, border.element, border.extents, apart, bytes=room)
 
 

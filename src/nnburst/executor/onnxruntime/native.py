@@ -127,7 +127,8 @@ class Room:
         apart: whether the engine works on the memory itself or on a copy.
         is_found: whether the run finds the extents out.
         is_state: whether this is a state that the engine keeps, not an argument of the request.
-        bytes: bytes from the beginning of the memory on that an output of other extents may have.
+        bytes: bytes from the beginning of the memory on that an output of other extents may have; 0 if its
+            extents must be these.
     """
 
     memory: Bytes | None
@@ -357,7 +358,7 @@ def _arguments(rooms: Sequence[Room]) -> Any:  # noqa: ANN401 - a cffi struct nn
         if room.memory is not None:
             argument.memory = ffi.cast("uint8_t *", room.memory.ctypes.data)
             argument.bytes = room.memory.nbytes
-            argument.room = max(room.memory.nbytes, room.bytes)
+            argument.room = room.memory.nbytes if room.is_found else room.bytes
         argument.element = room.element
         argument.element_bytes = BY_NUMBER[room.element].size
         argument.place = (

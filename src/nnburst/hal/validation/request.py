@@ -18,7 +18,7 @@ from nnburst.hal.limits import MAX_RANK, UINT32_MAX
 from nnburst.hal.model import ELEMENT_BYTES, SCALARS, Model, Operand, is_extension
 from nnburst.hal.types import BufferRole, Request, RequestArgument
 from nnburst.hal.validation.values import Broken, check_range
-from nnburst.hal.whole_graph import ONNX
+from nnburst.hal.whole_graph import engine_of
 
 Shape = tuple[int, ...]
 
@@ -58,7 +58,7 @@ class RequestValidator:
         self._inputs = [_expected(operands[i], "R9") for i in model.main.input_indexes]
         rule = "" if allow_unspecified_output else "R10"
         outputs = [_expected(operands[i], rule) for i in model.main.output_indexes]
-        if any(entry.name == ONNX for entry in model.extension_name_to_prefix):
+        if engine_of(model) is not None:
             # DEVIATES: a file's declaration of an output may be wrong; the executor checks its room (R11).
             outputs = [msgspec.structs.replace(each, element_bytes=0) for each in outputs]
         self._outputs = outputs

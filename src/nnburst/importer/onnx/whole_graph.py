@@ -37,6 +37,7 @@ def whole_graph(
     fixed: bool = True,
     states: Mapping[str, str] | None = None,
     largest: Sequence[str] = (),
+    extents_hold: bool = False,
 ) -> ImportedModel:
     """Import an ONNX file as a model of one operation.
 
@@ -50,6 +51,7 @@ def whole_graph(
             file if a part that never runs does not fit them.
         states: pairs of an input and an output, by name, that are states and stay in the driver.
         largest: names of outputs that are replaced with the index of the largest element along the last axis.
+        extents_hold: see `GraphParams`.
 
     Raises:
         InvalidArgument: the type of an input or output is not one of the extension's.
@@ -76,6 +78,7 @@ def whole_graph(
         tuple(info.name for info in outputs_of),
         tuple(others),
         kept,
+        extents_hold=extents_hold,
     )
     builder = ModelBuilder()
     used = builder.extension(ONNX)

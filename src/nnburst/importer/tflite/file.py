@@ -166,6 +166,7 @@ def whole_graph(
     *,
     stays_open: bool = False,
     resident: bool | None = False,
+    extents_hold: bool = False,
 ) -> ImportedModel:
     """Import a file's main subgraph as one operation.
 
@@ -175,6 +176,7 @@ def whole_graph(
         stays_open: whether extents that are still open stay open, so that each request gives them, unless the
             graph keeps a state; otherwise the file's suggestions are used.
         resident: whether each slot has variables of its own; None for slots if the graph has variables.
+        extents_hold: see `GraphParams`.
 
     Raises:
         InvalidArgument: the file is not intact, the extension lacks the type of an input or output, or
@@ -193,6 +195,7 @@ def whole_graph(
         tuple(tensor.name for tensor in graph.inputs),
         tuple(tensor.name for tensor in graph.outputs),
         keeps=resident,
+        extents_hold=extents_hold,
     )
     varies = {
         tensor.name
