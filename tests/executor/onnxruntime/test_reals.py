@@ -102,6 +102,39 @@ def test_float16_is_read_and_written_and_computed_as_float32() -> None:
     assert computed(openvino(), model, [given])[0].tolist() == [4.5, 0.0, 0.0]
 
 
+@pytest.mark.parametrize(
+    ("of", "kind"),
+    [
+        (_O.FLOOR, _T.TENSOR_FLOAT16),
+        (_O.CAST, _T.TENSOR_INT32),
+        (_O.LESS, _T.TENSOR_BOOL8),
+    ],
+)
+def test_what_jumps_where_float16_is_rounded_is_left_to_another_executor(
+    of: OperationType, kind: OperandType
+) -> None:
+    builder = ModelBuilder()
+    x, product = builder.input(_T.TENSOR_FLOAT16, (1,)), builder.temporary(_T.TENSOR_FLOAT16, (1,))
+    factor = builder.constant(_T.TENSOR_FLOAT16, np.array([1 + 2**-10], np.float16))
+    builder.operation(_O.MUL, [x, factor, builder.scalar(0)], [product])
+    bound = [builder.constant(_T.TENSOR_FLOAT16, np.array([-4], np.float16))] * (of is _O.LESS)
+    builder.operation(of, [product, *bound], [builder.output(kind, (1,))])
+    model = builder.build()
+    assert openvino().supported(model) == [True, False]
+    given = np.array([-4 + 2**-9], np.float16)  # the product is less than -4, and -4 as float16
+    assert computed(openvino(), model, [given])[0].tolist() == [0 if of is _O.LESS else -4]
+
+
+def test_float16_that_a_client_sends_is_rounded_already() -> None:
+    builder = ModelBuilder()
+    x = builder.input(_T.TENSOR_FLOAT16, (2,))
+    builder.operation(_O.FLOOR, [x], [builder.output(_T.TENSOR_FLOAT16, (2,))])
+    model = builder.build()
+    assert openvino().supported(model) == [True]
+    given = np.array([-1.5, 2.5], np.float16)
+    assert computed(openvino(), model, [given])[0].tolist() == [-2, 2]
+
+
 def test_padding_of_8_bit_integers_has_the_value_that_is_stored() -> None:
     kind = _T.TENSOR_QUANT8_ASYMM
     builder = ModelBuilder()

@@ -50,20 +50,16 @@ _BIASED: Final = dict.fromkeys(
     ),
     (1, 2),
 )
+_COMPARISONS: Final = frozenset(
+    {_O.EQUAL, _O.NOT_EQUAL, _O.LESS, _O.LESS_EQUAL, _O.GREATER, _O.GREATER_EQUAL}
+)
 #: Operations on the integers themselves, and those whose result a rounding error may change altogether. A
 #: zero point need not be exactly 0 as a real number, and division by its norm makes it large.
-_NOT_REAL: Final = frozenset(
-    {
-        _O.CAST,
-        _O.EQUAL,
-        _O.NOT_EQUAL,
-        _O.LESS,
-        _O.LESS_EQUAL,
-        _O.GREATER,
-        _O.GREATER_EQUAL,
-        _O.L2_NORMALIZATION,
-    }
-)
+_NOT_REAL: Final = _COMPARISONS | {_O.CAST, _O.L2_NORMALIZATION}
+#: Operations whose result jumps where float16 that an operation has computed would be rounded.
+_JUMPING: Final = _COMPARISONS | {_O.CAST, _O.FLOOR}
+_FLOATS: Final = frozenset({_T.TENSOR_FLOAT16, _T.TENSOR_FLOAT32})
+_COMPUTED: Final = frozenset({OperandLifeTime.TEMPORARY_VARIABLE, OperandLifeTime.SUBGRAPH_OUTPUT})
 _CONVERSIONS: Final = (_O.QUANTIZE, _O.DEQUANTIZE)
 
 
@@ -110,16 +106,27 @@ def over_reals(model: Model, pools: Sequence[Bytes] | None) -> RealModel | None:
     except InvalidArgument:
         return None
     refused = frozenset(
-        number
-        for number, operation in enumerate(main.operations)
-        if operation.type in _NOT_REAL
-        and any(
-            main.operands[i].type in _QUANTISED for i in (*operation.inputs, *operation.outputs)
-        )
+        number for number, each in enumerate(main.operations) if _is_refused(main, each)
     )
     values = model.operand_values + bytes(rewriting.values)
     made = replace(model, main=changed, operand_values=values)
     return RealModel(made, rewriting.stored, refused)
+
+
+def _is_refused(main: Subgraph, operation: Operation) -> bool:
+    """Whether the result of an operation over real numbers would differ from the operation's."""
+    given = [main.operands[i] for i in operation.inputs]
+    taken = [main.operands[i] for i in operation.outputs]
+    if operation.type in _NOT_REAL and any(o.type in _QUANTISED for o in (*given, *taken)):
+        return True
+    is_conversion = (
+        operation.type == _O.CAST and taken[0].type in _FLOATS
+    )  # takes any number as it is
+    return (
+        operation.type in _JUMPING
+        and not is_conversion
+        and any(o.type in _HALF and o.lifetime in _COMPUTED for o in given)
+    )
 
 
 class _Rewriting:
