@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import logging
 import os
 import time
 import weakref
@@ -130,8 +129,6 @@ def _checked_uses(kind: str, uses: Sequence[Use]) -> list[Use]:
 
 # -- device ----------------------------------------------------------------------------------------
 
-
-logger = logging.getLogger(__name__)
 
 #: Seconds that a driver has to accept a call whose outcome comes later.
 _START_TIMEOUT: Final = 30.0

@@ -342,7 +342,6 @@ class CPrepared(Prepared):
         return CExecution(
             (self._executor, self.handle, kept),
             ffi.gc(hosted, lib.nnb_hosted_free_unlocked),
-            len(outputs),
         )
 
     def to_cache(self) -> Cached | None:
@@ -375,20 +374,18 @@ class CExecution(Execution):
         copied_bytes: bytes that each run copies, because arguments lack the executor's alignment or padding.
     """
 
-    def __init__(self, kept: object, hosted: Any, output_count: int) -> None:  # noqa: ANN401
+    def __init__(self, kept: object, hosted: Any) -> None:  # noqa: ANN401
         """Own `hosted`, a cffi struct nnb_hosted *, which is freed when it is dropped.
 
         Args:
             kept: objects that must outlive the execution: the model, and the arguments' memory.
             hosted: the bound execution.
-            output_count: number of outputs.
         """
         self._kept = kept
         self._hosted = hosted
         address = int(ffi.cast("uintptr_t", hosted))
         self._native = NativeCall(_RUN, address, reports_shapes=True)
         self.copied_bytes = int(lib.nnb_hosted_copied_bytes(hosted))
-        self._output_count = output_count
 
     @property
     def native(self) -> NativeCall | None:

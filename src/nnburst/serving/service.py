@@ -5,7 +5,6 @@ Other calls are refused by name as UNIMPLEMENTED, and so are BYTES, classificati
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 import time
@@ -49,8 +48,6 @@ from nnburst.serving.tensors import (
     wanted_outputs,
     whole_number,
 )
-
-logger = logging.getLogger(__name__)
 
 NAME: Final = "inference.GRPCInferenceService"
 #: Longest time of a request, also for requests without a deadline, in seconds.

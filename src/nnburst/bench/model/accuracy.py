@@ -208,9 +208,8 @@ class Stepwise:
         reset: restores the initial states.
     """
 
-    def __init__(self, network: NetworkFile, burst: Burst) -> None:
+    def __init__(self, burst: Burst) -> None:
         """Bind to `burst`, which was opened with the network's states and stays the caller's."""
-        self._network = network
         self._stateful = burst.bind()
         self.reset = self._stateful.reset
 
@@ -233,7 +232,7 @@ def by_driver(network: NetworkFile, device: Device) -> Iterator[Stepwise]:
         device.prepare(network.imported) as prepared,
         prepared.open_burst(states=network.imported.states) as burst,
     ):
-        yield Stepwise(network, burst)
+        yield Stepwise(burst)
 
 
 # -- Two devices, operation by operation: the first whose outputs differ ---------------------------

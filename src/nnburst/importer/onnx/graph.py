@@ -38,7 +38,6 @@ from nnburst.importer.tensors import (
 _O = OperationType
 _T = OperandType
 
-FLOATS: Final = frozenset({_T.TENSOR_FLOAT32, _T.TENSOR_FLOAT16})
 QUANT8: Final = frozenset({_T.TENSOR_QUANT8_ASYMM, _T.TENSOR_QUANT8_ASYMM_SIGNED})
 
 

@@ -254,7 +254,6 @@ class _Slicer:
         self._stand_ins: dict[Operand, int] = {}
         operations = [source.operations[number] for number in kept]
         staying = set(kept)
-        self._written = {index for operation in operations for index in operation.outputs}
         self._read = {index for operation in operations for index in operation.inputs}
         self._read_elsewhere = {
             index

@@ -178,7 +178,6 @@ class StepBuilder:
     Attributes:
         index: position of the step in the plan.
         source_model: number of the source model.
-        subgraph: number of the source model's subgraph.
         device: position of the device that executes.
         temps_written: temporaries of the source model that the step writes.
     """
@@ -189,7 +188,6 @@ class StepBuilder:
         """Start without operations."""
         self.index = index
         self.source_model = source_model
-        self.subgraph = subgraph
         self.device = device
         self.temps_written: list[int] = []
         self._source = source
@@ -212,11 +210,6 @@ class StepBuilder:
     def outputs_in(self) -> Sequence[OperandPair]:
         """Outputs of the source model that the step reads and other steps write."""
         return self._outputs_in
-
-    @property
-    def model_outputs(self) -> Sequence[OperandPair]:
-        """Outputs of the source model that the step writes."""
-        return self._model_outputs
 
     def add(self, number: int) -> None:
         """Add an operation of the source model; the operations whose results it reads must come before."""
