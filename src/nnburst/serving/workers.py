@@ -76,15 +76,9 @@ class Worker(Closing):
 class Workers(Closing):
     """Assigns a worker to each model. Thread-safe."""
 
-    def __init__(self, address: str, most: int = MAX_WORKERS) -> None:
-        """Start without workers.
-
-        Args:
-            address: address of the driver.
-            most: greatest number of workers; further models share them.
-        """
+    def __init__(self, address: str) -> None:
+        """Start without workers; `address` is that of the driver."""
         self._address = address
-        self._most = most
         self._lock = threading.Lock()
         #: The number of models of each worker.
         self._users: dict[Worker, int] = {}
@@ -92,7 +86,7 @@ class Workers(Closing):
     def lend(self) -> Worker:
         """Assign a new worker, or the one with the fewest models; `take_back` releases it."""
         with self._lock:
-            if len(self._users) < self._most:
+            if len(self._users) < MAX_WORKERS:
                 worker = Worker(self._address)
                 self._users[worker] = 1
             else:

@@ -97,7 +97,7 @@ def get_supported_operations(
     session: ModelSession, call: GetSupportedOperations, fds: Fds
 ) -> Answer:
     """Answer with whether the device can run each operation of the main subgraph."""
-    pools = adopt_pools(call.model.pools, fds, "M4")
+    pools = adopt_pools(call.model.pools, fds)
     try:
         supported = session.device.supported_operations(call.model, pools)
     finally:
@@ -157,7 +157,7 @@ class Preparation:
         self._call = call
         device = session.device
         with naming("P2"):
-            pools = adopt_pools(call.model.pools, fds, "M4")
+            pools = adopt_pools(call.model.pools, fds)
         try:
             with naming("P2"):
                 device.check(call.model, pools)

@@ -129,16 +129,15 @@ class BufferPool:
 RequestPool = Pool | BufferPool
 
 
-def adopt_pools(described: Sequence[MemoryPool], fds: Fds, rule: str) -> list[Pool]:
+def adopt_pools(described: Sequence[MemoryPool], fds: Fds) -> list[Pool]:
     """Adopt the pools of a model: `fds[i]` belongs to `described[i]`, whose `fd_index` must be `i`.
 
     Args:
         described: hostile until checked here.
         fds: one descriptor for each pool.
-        rule: the rule that a bad pool breaks (validation:M4).
 
     Raises:
-        InvalidArgument: a pool names another descriptor, or is not a sealed memfd of its size.
+        InvalidArgument: validation:M4: a pool names another descriptor, or is not a sealed memfd of its size.
     """
     pools: list[Pool] = []
     try:
@@ -147,7 +146,7 @@ def adopt_pools(described: Sequence[MemoryPool], fds: Fds, rule: str) -> list[Po
     except BaseException as error:
         close_pools(pools)
         if isinstance(error, InvalidArgument):
-            raise InvalidArgument(f"validation:{rule}: pools[{len(pools)}]: {error}") from error
+            raise InvalidArgument(f"validation:M4: pools[{len(pools)}]: {error}") from error
         raise
     return pools
 

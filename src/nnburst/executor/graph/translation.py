@@ -296,9 +296,9 @@ class LoweredOperation(ABC, Generic[V]):
         """A scalar, or its default."""
         return self.node.value(name)
 
-    def axis(self, rank: int, name: str = "axis") -> int:
-        """An axis counted from the front."""
-        axis = int(self.number(name))
+    def axis(self, rank: int) -> int:
+        """The scalar 'axis', counted from the front."""
+        axis = int(self.number("axis"))
         require(-rank <= axis < rank, f"axis {axis} of rank {rank}")
         return axis % rank
 

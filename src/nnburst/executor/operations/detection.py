@@ -148,13 +148,13 @@ def require_box_scale(node: Node, name: str) -> None:
     )
 
 
-def require_box_operands(node: Node, boxes: str, batches: str) -> int:
-    """Check dimensions and scale of boxes [n, 4] and their batch indexes [n]; returns n."""
-    shape = node.tensor(boxes).shape
+def require_box_operands(node: Node) -> int:
+    """Check dimensions and scale of the boxes [n, 4] and their batch indexes [n]; returns n."""
+    shape = node.tensor("roi").shape
     count = shape[0] if shape else 0
-    require_dimensions(node, boxes, (count, 4))
-    require_dimensions(node, batches, (count,))
-    require_box_scale(node, boxes)
+    require_dimensions(node, "roi", (count, 4))
+    require_dimensions(node, "batches", (count,))
+    require_box_scale(node, "roi")
     return count
 
 
@@ -163,7 +163,7 @@ def require_box_operands(node: Node, boxes: str, batches: str) -> int:
 
 
 def _transform_shape(node: Node) -> list[TensorType]:
-    count = require_box_operands(node, "roi", "batches")
+    count = require_box_operands(node)
     width = require_rank(node, "bounding_box_deltas", 2)[1]
     node.require(
         width > 0 and width % 4 == 0,

@@ -177,9 +177,9 @@ class LstmOperands(msgspec.Struct, frozen=True):
         """Whether the output is a projection of the cells."""
         return self.has("projection_weights")
 
-    def names(self, pattern: str, gates: Sequence[str] | None = None) -> list[str]:
+    def names(self, pattern: str) -> list[str]:
         """Full names of an operand that each gate has; `{}` in `pattern` stands for the gate."""
-        return [self.prefix + pattern.format(g) for g in (gates or self.gates)]
+        return [self.prefix + pattern.format(g) for g in self.gates]
 
     def check(self, batch: int, inputs: int) -> LstmSizes:
         """Check presence and dimensions of all operands for rows of `inputs` elements.

@@ -42,7 +42,7 @@ _FLOATS: Final = [row(V1_0, T=F32, S=FLOAT32), row(V1_2, T=F16, S=FLOAT16)]
 def _checked_dimensions(node: Node) -> tuple[int, ...]:
     require_ranks(node)
     dimensions = node.tensor("input").shape
-    resolve_axis(node, "axis", len(dimensions))
+    resolve_axis(node, len(dimensions))
     return dimensions
 
 
@@ -128,7 +128,7 @@ declare(
 def _softmax_shape(node: Node) -> list[TensorType]:
     require_ranks(node)
     source = node.tensor("input").meta
-    resolve_axis(node, "axis", len(source.dimensions))
+    resolve_axis(node, len(source.dimensions))
     beta = float(node.value("beta"))
     node.require(beta > 0, f"operand 'beta' is {beta}, expected > 0")
     kind = node.declared().type
@@ -163,7 +163,7 @@ declare(
 
 def _log_softmax_shape(node: Node) -> list[TensorType]:
     dimensions = node.tensor("input").shape
-    resolve_axis(node, "axis", len(dimensions))
+    resolve_axis(node, len(dimensions))
     return [node.like_declared(dimensions)]
 
 

@@ -97,7 +97,7 @@ def region_slots() -> list[Slot]:
 def require_regions(node: Node) -> tuple[int, ...]:
     """Check dimensions, sizes and strides of the operands; return the dimensions of the output."""
     shape = require_rank(node, "input", 4)
-    count = require_box_operands(node, "roi", "batches")
+    count = require_box_operands(node)
     for name in ("output_height", "output_width", "height_stride", "width_stride"):
         value = node.value(name)
         node.require(value > 0, f"operand '{name}' is {value}, expected more than 0")

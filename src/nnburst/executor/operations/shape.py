@@ -67,12 +67,10 @@ def control_values(
     return [int(v) for v in found.numbers]
 
 
-def resolve_axis(node: Node, name: str, rank: int) -> int:
-    """Value of the axis scalar `name` in [0, rank); the operand may count from the end."""
-    axis = int(node.value(name))
-    node.require(
-        -rank <= axis < rank, f"operand '{name}' is {axis}, expected [{-rank}, {rank - 1}]"
-    )
+def resolve_axis(node: Node, rank: int) -> int:
+    """Value of the scalar 'axis' in [0, rank); the operand may count from the end."""
+    axis = int(node.value("axis"))
+    node.require(-rank <= axis < rank, f"operand 'axis' is {axis}, expected [{-rank}, {rank - 1}]")
     return axis % rank
 
 
@@ -305,7 +303,7 @@ def _shuffle_shape(node: Node) -> list[TensorType]:
     require_ranks(node)
     dimensions = node.tensor("input").shape
     groups = int(node.value("groups"))
-    extent = dimensions[resolve_axis(node, "axis", len(dimensions))]
+    extent = dimensions[resolve_axis(node, len(dimensions))]
     node.require(groups > 0, f"operand 'groups' is {groups}, expected more than 0")
     node.require(
         extent % groups == 0, f"operand 'groups' is {groups}, which does not divide {extent}"

@@ -162,7 +162,7 @@ def _split_shape(node: Node) -> list[TensorType]:
             f"operand 'num_splits' is {parts}, expected the number of outputs {outputs}",
             ErrorStatus.INVALID_ARGUMENT,
         )
-    axis = resolve_axis(node, "axis", len(dimensions))
+    axis = resolve_axis(node, len(dimensions))
     node.require(
         dimensions[axis] % parts == 0,
         f"operand 'num_splits' is {parts}, which does not divide {dimensions[axis]}",
@@ -361,7 +361,7 @@ _ANY_TENSOR: Final = [F32, F16, I32, B8, Q8, Q8S, QSYM8, QPC, Q16A, Q16S]
 
 def _gather_shape(node: Node) -> list[TensorType]:
     dimensions = node.tensor("input").shape
-    axis = resolve_axis(node, "axis", len(dimensions))
+    axis = resolve_axis(node, len(dimensions))
     picked = node.tensor("indices").shape
     return [node.like_declared((*dimensions[:axis], *picked, *dimensions[axis + 1 :]))]
 

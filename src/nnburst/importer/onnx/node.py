@@ -228,16 +228,11 @@ class Node:
         self.put(Tensor(like.shape, like.dtype, value=value, order=like.order))
 
     def result(
-        self,
-        value: Value,
-        shape: Shape,
-        dtype: np.dtype[Any],
-        order: Order | None = None,
-        position: int = 0,
+        self, value: Value, shape: Shape, dtype: np.dtype[Any], order: Order | None = None
     ) -> None:
-        """Set output `position` to an operand."""
+        """Set the output to an operand."""
         order = identity(len(shape)) if order is None else order
-        self.put(Tensor(tuple(shape), dtype, value=value, order=order), position)
+        self.put(Tensor(tuple(shape), dtype, value=value, order=order))
 
     def put(self, tensor: Tensor, position: int = 0) -> None:
         """Set output `position` to an existing tensor."""

@@ -243,20 +243,17 @@ class Operator:
         kind: OperationType,
         inputs: Sequence[Argument | None],
         outputs: Sequence[Value] | None = None,
-        *,
-        missing: OperandType = _T.TENSOR_FLOAT32,
     ) -> None:
         """Add an operation.
 
         Args:
             kind: the operation.
-            inputs: inputs in NNAPI's order; None for an omitted one.
+            inputs: inputs in NNAPI's order; None for an omitted one, which is a float32 tensor.
             outputs: values that the operation writes; by default all of the operator's outputs.
-            missing: type of the omitted inputs.
         """
         if outputs is None:
             outputs = [self.output(position) for position in range(len(self.output_tensors))]
-        given = [Missing(missing) if value is None else value for value in inputs]
+        given = [Missing(_T.TENSOR_FLOAT32) if value is None else value for value in inputs]
         self._require_quantization(
             kind, [value for value in given if isinstance(value, Value)], outputs
         )

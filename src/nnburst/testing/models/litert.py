@@ -30,12 +30,11 @@ _Values = Mapping[str, Any]
 _SAME: Final = 1
 
 
-def interpreter(content: bytes, threads: int = 1, *, fast: bool = False) -> Any:  # noqa: ANN401
-    """Make an interpreter with tensors allocated; LiteRT has no type annotations.
+def interpreter(content: bytes, *, fast: bool = False) -> Any:  # noqa: ANN401
+    """Make an interpreter of one thread with tensors allocated; LiteRT has no type annotations.
 
     Args:
         content: a .tflite file.
-        threads: number of threads of the interpreter.
         fast: whether to use LiteRT's default kernels instead of BUILTIN_REF.
     """
     litert = import_module("ai_edge_litert.interpreter")
@@ -43,7 +42,7 @@ def interpreter(content: bytes, threads: int = 1, *, fast: bool = False) -> Any:
     with quiet_once() if fast else nullcontext():  # only default kernels' delegate logs
         made = litert.Interpreter(
             model_content=content,
-            num_threads=threads,
+            num_threads=1,
             experimental_op_resolver_type=kernels.AUTO if fast else kernels.BUILTIN_REF,
         )
         made.allocate_tensors()

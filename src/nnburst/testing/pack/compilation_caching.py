@@ -102,19 +102,19 @@ def _bits(prepared: PreparedModel, case: Case) -> list[bytes]:
         return [run_once(bound, case, number) for number in range(len(case.feeds))]
 
 
-def _save(subject: Subject, files: Files, case: Case | None = None) -> list[bytes]:
+def _save(subject: Subject, files: Files) -> list[bytes]:
     """Compile with these files; returns the results of the compiled model."""
-    with _compiled(subject, files.cache(), case) as prepared:
-        found = _bits(prepared, case or subject.case)
+    with _compiled(subject, files.cache()) as prepared:
+        found = _bits(prepared, subject.case)
     if not any(files.contents()):
         raise NotApplicable("the driver caches compilations, but not of this case")
     return found
 
 
-def _load(subject: Subject, cache: CacheFiles, case: Case | None = None) -> list[bytes]:
-    model, _ = subject.model(case or subject.case)
+def _load(subject: Subject, cache: CacheFiles) -> list[bytes]:
+    model, _ = subject.model(subject.case)
     with subject.device.prepare_from_cache(model, cache) as prepared:
-        return _bits(prepared, case or subject.case)
+        return _bits(prepared, subject.case)
 
 
 def _must_refuse(subject: Subject, cache: CacheFiles, why: str, *, status: bool = False) -> None:

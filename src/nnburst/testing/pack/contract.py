@@ -75,7 +75,6 @@ class Subject:
         inputs: Mapping[int, int] = NOTHING,
         outputs: Mapping[int, int] = NOTHING,
         deadline_ns: int | None = None,
-        measure: bool = False,
     ) -> tuple[Executed, tuple[bytes, ...]]:
         """Execute synchronously without the client's checks; the answer, and the bytes of all outputs.
 
@@ -86,7 +85,6 @@ class Subject:
             inputs: tokens of the driver's buffers by number of the input that lies there.
             outputs: tokens of buffers by number of the output.
             deadline_ns: deadline on CLOCK_BOOTTIME.
-            measure: whether the driver is to measure the time.
 
         Raises:
             NnburstError: the driver's answer.
@@ -106,7 +104,7 @@ class Subject:
                 tuple(pools),
             )
             message = ExecuteSynchronously(
-                prepared._prepared.handle, request, measure=measure, deadline_ns=deadline_ns
+                prepared._prepared.handle, request, deadline_ns=deadline_ns
             )
             executed = self.call(message, Executed, [staged.memory])
             return executed, staged.outputs()
@@ -136,9 +134,9 @@ class Subject:
         return None
 
     @contextmanager
-    def prepared(self, case: Case | None = None) -> Iterator[PreparedModel]:
-        """Prepare a case, by default the subject's own, with its pools."""
-        model, pools = self.model(case or self.case)
+    def prepared(self) -> Iterator[PreparedModel]:
+        """Prepare the subject's case with its pools."""
+        model, pools = self.model(self.case)
         with self.device.prepare(model, pools=pools, bursts=False) as prepared:
             yield prepared
 

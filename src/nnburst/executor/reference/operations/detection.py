@@ -59,11 +59,11 @@ def require_boxes(node: Node, name: str, boxes: Float32) -> None:
     )
 
 
-def require_batches(node: Node, name: str, batches: Array, count: int) -> None:
+def require_batches(node: Node, batches: Array, count: int) -> None:
     """Refuse batch indexes outside [0, count)."""
     node.require(
         bool(((batches >= 0) & (batches < count)).all()),
-        f"operand '{name}' has an index outside [0, {count})",
+        f"operand 'batches' has an index outside [0, {count})",
     )
 
 
@@ -186,7 +186,7 @@ def axis_aligned_bbox_transform(node: Node) -> Run:
         boxes = real_values(node.tensor("roi"))
         batches = node.tensor("batches").array
         images = real_values(node.tensor("image_info"))
-        require_batches(node, "batches", batches, len(images))
+        require_batches(node, batches, len(images))
         require_boxes(node, "roi", boxes)
         deltas = real_values(node.tensor("bounding_box_deltas"))
         moved = transform(

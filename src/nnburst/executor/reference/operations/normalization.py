@@ -32,7 +32,7 @@ _SMALLEST_NORM: Final = np.float32(1e-6)
 def _slices(node: Node) -> tuple[Array, Array]:
     """Input and output as views whose last axis is the one to normalise."""
     source, out = node.tensor("input").array, node.output().array
-    axis = resolve_axis(node, "axis", source.ndim)
+    axis = resolve_axis(node, source.ndim)
     return np.moveaxis(source, axis, -1), np.moveaxis(out, axis, -1)
 
 

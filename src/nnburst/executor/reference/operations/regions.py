@@ -135,7 +135,7 @@ def bind_regions(node: Node, extents: tuple[int, int]) -> Callable[[], Float32]:
     scale = np.float32(1) / np.array([*strides, *strides], np.float32)
 
     def read() -> Float32:
-        require_batches(node, "batches", batches, images.shape[0])
+        require_batches(node, batches, images.shape[0])
         boxes = real_values(roi)
         require_boxes(node, "roi", boxes)
         scaled = boxes * scale

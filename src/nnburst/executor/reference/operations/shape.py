@@ -90,7 +90,7 @@ def reverse(node: Node) -> Run:
 def channel_shuffle(node: Node) -> Run:
     """Swap the two dimensions that the axis splits into."""
     x, y = node.tensor("input").array, node.output().array
-    axis, groups = resolve_axis(node, "axis", x.ndim), int(node.value("groups"))
+    axis, groups = resolve_axis(node, x.ndim), int(node.value("groups"))
     before, after, size = x.shape[:axis], x.shape[axis + 1 :], x.shape[axis] // groups
     source = x.reshape(*before, groups, size, *after).swapaxes(axis, axis + 1)
     return copies((y.reshape(*before, size, groups, *after), source))

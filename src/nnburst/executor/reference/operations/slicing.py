@@ -38,7 +38,7 @@ def strided_slice(node: Node) -> Run:
 def split(node: Node) -> Run:
     """Copy each part."""
     x = node.tensor("input").array
-    axis, size = resolve_axis(node, "axis", x.ndim), node.output().shape
+    axis, size = resolve_axis(node, x.ndim), node.output().shape
     before = (slice(None),) * axis
     return copies(
         *(
@@ -167,7 +167,7 @@ def pack(node: Node) -> Run:
 def gather(node: Node) -> Run:
     """Check the indices, then take: no index wraps or is clamped."""
     x, y, indices = node.tensor("input").array, node.output().array, node.tensor("indices").array
-    axis = resolve_axis(node, "axis", x.ndim)
+    axis = resolve_axis(node, x.ndim)
 
     def run() -> None:
         require_in_range(node, "indices", indices, x.shape[axis])

@@ -92,11 +92,11 @@ def _weights(
     return [weights, bias], Meta(kind, float(np.float32(coarse)), g.quantised(kind).zero_point)
 
 
-def _tail(g: GraphBuilder, nchw: bool, *, dilations: bool, forced: bool) -> list[int]:
+def _tail(g: GraphBuilder, nchw: bool, *, dilations: bool) -> list[int]:
     """Layout flag and dilation, omitted if they are the defaults."""
     if dilations:
         return [g.scalar(nchw), g.scalar(1), g.scalar(1)]
-    return [g.scalar(nchw)] if nchw or forced or g.chance(0.3) else []
+    return [g.scalar(nchw)] if nchw or g.chance(0.3) else []
 
 
 @template(_O.CONV_2D, kinds=REALS, criteria="conv", exact=False)
@@ -105,7 +105,7 @@ def _conv_2d(g: GraphBuilder, kind: OperandType) -> Made:
     size, units, depth = _filter_size(g, x, nchw), g.extent(1, 4), _channels(g, x, nchw)
     weights, meta = _weights(g, kind, x, (units, *size, depth), units)
     geometry = _geometry(g, size, explicit=g.chance(0.5))
-    tail = _tail(g, nchw, dilations=g.chance(0.2), forced=False)
+    tail = _tail(g, nchw, dilations=g.chance(0.2))
     return [x, *weights, *geometry, activation(g, kind), *tail], [meta]
 
 
@@ -116,7 +116,7 @@ def _depthwise(g: GraphBuilder, kind: OperandType) -> Made:
     size, units = _filter_size(g, x, nchw), _channels(g, x, nchw) * multiplier
     weights, meta = _weights(g, kind, x, (1, *size, units), units, channel=3)
     geometry = _geometry(g, size, explicit=g.chance(0.5))
-    tail = _tail(g, nchw, dilations=g.chance(0.2), forced=False)
+    tail = _tail(g, nchw, dilations=g.chance(0.2))
     scalars = [g.scalar(multiplier), activation(g, kind)]
     return [x, *weights, *geometry, *scalars, *tail], [meta]
 
@@ -151,7 +151,7 @@ def _pool(g: GraphBuilder, kind: OperandType) -> Made:
     height, width = _filter_size(g, x, nchw)
     geometry = _geometry(g, (height, width), explicit=g.chance(0.5))
     scalars = [g.scalar(width), g.scalar(height), activation(g, kind)]
-    tail = _tail(g, nchw, dilations=False, forced=False)
+    tail = _tail(g, nchw, dilations=False)
     return [x, *geometry, *scalars, *tail], [g.meta(x)]
 
 
@@ -197,4 +197,4 @@ def _resize_nearest(g: GraphBuilder, kind: OperandType) -> Made:
 @template(_O.RESIZE_BILINEAR, kinds=REALS, criteria="relaxed", exact=False)
 def _resize_bilinear(g: GraphBuilder, kind: OperandType) -> Made:
     x, nchw = _image(g, kind)
-    return [x, *_sizes(g, kind), *_tail(g, nchw, dilations=False, forced=False)], [g.meta(x)]
+    return [x, *_sizes(g, kind), *_tail(g, nchw, dilations=False)], [g.meta(x)]
