@@ -19,9 +19,9 @@ WINDOW = 50 * US
 PR_SET_TIMERSLACK = 29
 
 
-def new_waiter(may_spin: int = 1) -> Any:
+def new_waiter() -> Any:
     waiter: Any = ffi.new("struct nnb_waiter *")
-    lib.nnb_waiter_init(waiter, may_spin, WINDOW)
+    lib.nnb_waiter_init(waiter, 1, WINDOW)
     return waiter
 
 

@@ -69,9 +69,9 @@ class RawClient:
     def call(self, message: Message, fds: Sequence[int] = ()) -> Reply:
         return self.send(encode(message), fds)
 
-    def notification(self, timeout: float = 30) -> Message:
+    def notification(self) -> Message:
         """The next one-way upcall."""
-        incoming = self.upcall_channel.receive(timeout)
+        incoming = self.upcall_channel.receive(30)
         assert incoming.id == 0
         assert not len(incoming.fds)
         return decode_upcall(incoming.body)

@@ -103,8 +103,8 @@ def without(model: Model, what: str) -> Model:
     return with_graph(model, **{what: ()})
 
 
-def branch_changed(index: int = 0, **changes: object) -> Model:
-    return with_operand(brancher(), index, graph=0, **changes)
+def branch_changed(**changes: object) -> Model:
+    return with_operand(brancher(), 0, graph=0, **changes)
 
 
 def quantized_branch(outer: Operand, inner: Operand) -> Model:
@@ -151,18 +151,18 @@ def without_outputs() -> Model:
     return with_operation(with_graph(model, operands=operands, output_indexes=()), 0, outputs=())
 
 
-def pair_looper(inputs: int = 2, body_inputs: int = 2, results: int = 2, outputs: int = 2) -> Model:
-    """A WHILE over so many values of [2], whose body takes, and gives, as many or fewer."""
+def pair_looper(body_inputs: int = 2, results: int = 2, outputs: int = 2) -> Model:
+    """A WHILE over two values of [2], whose body takes, and gives, two or another number."""
     builder = ModelBuilder()
     condition, graph = builder.add_subgraph()
-    taken = [graph.input(F32, (2,)) for _ in range(inputs)]
+    taken = [graph.input(F32, (2,)) for _ in range(2)]
     graph.operation(OP.LESS, [*taken, *taken], [graph.output(T.TENSOR_BOOL8, (1,))])
     body, graph = builder.add_subgraph()
     taken = [graph.input(F32, (2,)) for _ in range(body_inputs)]
     for _ in range(results):
         graph.operation(OP.MUL, taken, [graph.output(F32, (2,))])
     values = [builder.subgraph(condition), builder.subgraph(body)]
-    values += [builder.input(F32, (2,)) for _ in range(inputs)]
+    values += [builder.input(F32, (2,)) for _ in range(2)]
     builder.operation(OP.WHILE, values, [builder.output(F32, (2,)) for _ in range(outputs)])
     return builder.build()
 

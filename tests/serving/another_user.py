@@ -358,12 +358,12 @@ def registered(facts: Facts, key: str, **more: Any) -> None:
 
 
 @contextlib.contextmanager
-def own_object(facts: Facts, size: int = 64) -> Iterator[tuple[str, Path]]:
+def own_object(facts: Facts) -> Iterator[tuple[str, Path]]:
     """Key and path of shared memory of this user."""
     key = f"{facts.key}_own"
     path = SHM / key
     with path.open("xb") as file:
-        file.truncate(size)
+        file.truncate(64)
     try:
         yield key, path
     finally:

@@ -68,11 +68,11 @@ class Task(Job):
 
 
 class Held:
-    """A queue of one lane, which is busy until `free`."""
+    """A queue of one lane, which is busy until `free`; 3 requests of 100 bytes may wait."""
 
-    def __init__(self, most: int = 3, most_bytes: int = 100) -> None:
+    def __init__(self) -> None:
         self.order: list[str] = []
-        self.queue: RequestQueue[Lane] = RequestQueue("net", most, most_bytes, Clock(1))
+        self.queue: RequestQueue[Lane] = RequestQueue("net", 3, 100, Clock(1))
         self.queue.open([Lane(self.order)])
         self.gate = threading.Event()
         self.first = Task("first", gate=self.gate)
