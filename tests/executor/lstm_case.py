@@ -102,6 +102,11 @@ def operands(
     ]
 
 
+def swapped(x: Any, time_major: bool) -> Any:
+    """A sequence [time, …] as the operation takes it."""
+    return x if time_major else np.swapaxes(x, 0, 1)
+
+
 def step(
     values: Values,
     x: Any,

@@ -49,6 +49,11 @@ class Plain:
                     yield i, j, row, column
 
 
+def laid_out(image: Any, nchw: bool) -> Any:
+    """A channels-last image in either layout."""
+    return np.transpose(image, (0, 3, 1, 2)) if nchw else image
+
+
 def convolve(image: Array, weights: Array, plain: Plain, groups: int = 1) -> Array:
     """Sums of products; image [N,H,W,C], weights [O,h,w,C/groups]; no bias."""
     channels, filter_height, filter_width, depth = weights.shape

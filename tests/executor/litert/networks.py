@@ -67,13 +67,6 @@ def aligned(size: int, offset: int = 0) -> Array:
     return room[start : start + size]
 
 
-def read_only(memory: Array) -> Array:
-    """A view that cannot be written to."""
-    view = memory.view()
-    view.flags.writeable = False
-    return view
-
-
 def bind(prepared: Prepared, model: Model, memory: Sequence[Array]) -> Execution:
     """Bind inputs, then outputs, to `memory`."""
     graph = model.main

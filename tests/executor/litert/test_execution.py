@@ -15,10 +15,10 @@ from executor.litert.networks import (
     convolution,
     gathering,
     needs_engine,
-    read_only,
 )
 from nnburst.executor.base import Argument
 from nnburst.executor.built_in import litert
+from nnburst.executor.graph.tensor import read_only
 from nnburst.executor.reference.executor import ReferenceExecutor
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.enums import ErrorStatus

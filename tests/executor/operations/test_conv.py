@@ -13,6 +13,7 @@ from executor.plain_windows import (
     Plain,
     convolve,
     convolve_depthwise,
+    laid_out,
     requantise,
     same_padding,
 )
@@ -94,10 +95,6 @@ def cases(draw: st.DrawFn, kind: OperationType) -> Case:
 
 
 any_case = st.sampled_from([CONV, GROUPED, DEPTHWISE]).flatmap(cases)
-
-
-def laid_out(image: Any, nchw: bool) -> Any:
-    return np.transpose(image, (0, 3, 1, 2)) if nchw else image
 
 
 @given(any_case, st.booleans(), st.sampled_from([F32, F16]), st.booleans())

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.lstm_case import DIRECTION, GATES, LAYER_NORM, STATES, operands, random_lstm, step
+from executor.lstm_case import (
+    DIRECTION,
+    GATES,
+    LAYER_NORM,
+    STATES,
+    operands,
+    random_lstm,
+    step,
+    swapped,
+)
 from executor.refusal import refuses, rejects
 from executor.run_operation import Given, omitted, output, run, scalar, tensor
 from nnburst.executor.graph.declarations import F32
@@ -33,10 +42,6 @@ def rolled(values: dict[str, Any], x: Any, extra: Any = None) -> tuple[Any, Any,
         h, c = step(values, x[t], (h, c), extra=None if extra is None else extra(t))
         outputs.append(h)
     return np.stack(outputs), h, c
-
-
-def swapped(x: Any, time_major: bool) -> Any:
-    return x if time_major else np.swapaxes(x, 0, 1)
 
 
 def one_inputs(values: dict[str, Any], x: Any, *, time_major: bool = True) -> list[Given]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from executor.exact_integers import c_divide
-from executor.plain_windows import Plain, pool, same_padding
+from executor.plain_windows import Plain, laid_out, pool, same_padding
 from executor.refusal import refuses, rejects
 from executor.run_operation import Given, output, run, scalar, tensor
 from nnburst.executor.reference.operations import pooling
@@ -50,10 +50,6 @@ def scalars(
 ) -> list[Given]:
     numbers = [plain.left, plain.right, plain.top, plain.bottom, plain.stride[1], plain.stride[0]]
     return [*(scalar(n) for n in [*numbers, extents[1], extents[0], activation]), scalar(nchw)]
-
-
-def laid_out(image: Any, nchw: bool) -> Any:
-    return np.transpose(image, (0, 3, 1, 2)) if nchw else image
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from executor.exact_integers import c_mbqm, c_multiplier, c_srdhm
 from executor.lstm_case import GATES, step
+from executor.qlstm_case import saturate, shifted
 from executor.refusal import refuses, rejects
 from executor.run_operation import Given, omitted, output, run, tensor
 from nnburst.executor.graph.declarations import I32, Q8, Q16S
@@ -47,15 +48,6 @@ def inputs_of(
         tensor(Q16S, values["c"], STATE, 0),
         tensor(Q8, values["h"], STEP, ZERO),
     ]
-
-
-def saturate(x: int, bits: int) -> int:
-    return max(-(1 << (bits - 1)), min(x, (1 << (bits - 1)) - 1))
-
-
-def shifted(x: int, places: int) -> int:
-    """Division by a power of two, ties away from zero."""
-    return (1 if x >= 0 else -1) * ((abs(x) + (1 << places >> 1)) >> places)
 
 
 def by_definition(values: dict[str, Any], scale: float, zero: int) -> tuple[Any, Any]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.lstm_case import ACTIVATIONS
+from executor.lstm_case import ACTIVATIONS, swapped
 from executor.refusal import refuses, rejects
 from executor.run_operation import Given, omitted, output, run, scalar, tensor
 from nnburst.executor.graph.declarations import F16, F32
@@ -43,10 +43,6 @@ def rolled(values: Mapping[str, Any], x: Any, code: int, extra: Any = None) -> A
         state = ACTIVATIONS[code](total if extra is None else total + extra[t])
         outputs.append(state)
     return np.stack(outputs)
-
-
-def swapped(x: Any, time_major: bool) -> Any:
-    return x if time_major else np.swapaxes(x, 0, 1)
 
 
 def close(found: Any, expected: Any) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.plain_windows import convolve_transposed, requantise
+from executor.plain_windows import convolve_transposed, laid_out, requantise
 from executor.refusal import refuses, rejects
 from executor.run_operation import Given, output, run, scalar, tensor
 from nnburst.executor.graph.windows import transposed_implicit_padding
@@ -46,10 +46,6 @@ def operands_of(
 ) -> list[Given]:
     numbers = [*pads, strides[1], strides[0], 0]
     return [*operands, *(scalar(n) for n in numbers), scalar(nchw)]
-
-
-def laid_out(image: Any, nchw: bool) -> Any:
-    return np.transpose(image, (0, 3, 1, 2)) if nchw else image
 
 
 @given(cases(), st.booleans(), st.booleans())

@@ -34,6 +34,7 @@ from nnburst.executor.base import (
     Prepared,
     supported_with,
 )
+from nnburst.executor.graph.tensor import read_only
 from nnburst.executor.operations import SIGNATURES
 from nnburst.hal.enums import ErrorStatus, MeasureTiming
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument, NnburstError
@@ -384,7 +385,7 @@ class LocalPrepared:
         merged = self._validator.validate(request, [0 if m is None else m.size for m in memory])
         return self._prepared.bind(
             [
-                Argument(None if m is None else _read_only(m), d)
+                Argument(None if m is None else read_only(m), d)
                 for m, d in zip(given, merged.inputs, strict=True)
             ],
             [Argument(m, d) for m, d in zip(buffers, merged.outputs, strict=True)],
@@ -393,12 +394,6 @@ class LocalPrepared:
     def close(self) -> None:
         """Release the prepared model."""
         self._prepared.close()
-
-
-def _read_only(memory: Bytes) -> Bytes:
-    view = memory.view()
-    view.flags.writeable = False
-    return view
 
 
 def _argument(pool: int, memory: Array | None) -> RequestArgument:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from nnburst.hal.enums import OperationType
-from nnburst.testing.models.naive.registry import Array, Index, build, build_flat, naive
+from nnburst.testing.models.naive.registry import Array, Index, back, build, build_flat, naive, nhwc
 
 _T = OperationType
 
@@ -217,7 +217,7 @@ def rank(x: Array) -> Array:
 @naive(_T.DEPTH_TO_SPACE)
 def depth_to_space(x: Array, block: int, nchw: bool = False) -> Array:
     """Channels spread over blocks of pixels."""
-    x = _nhwc(x, nchw)
+    x = nhwc(x, nchw)
     n, h, w, c = x.shape
     depth = c // block**2
 
@@ -225,13 +225,13 @@ def depth_to_space(x: Array, block: int, nchw: bool = False) -> Array:
         b, y, z, k = at
         return b, y // block, z // block, (y % block * block + z % block) * depth + k
 
-    return _back(_moved(x, [n, h * block, w * block, depth], source), nchw)
+    return back(_moved(x, [n, h * block, w * block, depth], source), nchw)
 
 
 @naive(_T.SPACE_TO_DEPTH)
 def space_to_depth(x: Array, block: int, nchw: bool = False) -> Array:
     """Blocks of pixels gathered into channels."""
-    x = _nhwc(x, nchw)
+    x = nhwc(x, nchw)
     n, h, w, c = x.shape
 
     def source(at: Index) -> Index:
@@ -239,13 +239,13 @@ def space_to_depth(x: Array, block: int, nchw: bool = False) -> Array:
         place, channel = divmod(k, c)
         return b, y * block + place // block, z * block + place % block, channel
 
-    return _back(_moved(x, [n, h // block, w // block, c * block**2], source), nchw)
+    return back(_moved(x, [n, h // block, w // block, c * block**2], source), nchw)
 
 
 @naive(_T.BATCH_TO_SPACE_ND)
 def batch_to_space(x: Array, block: Array, nchw: bool = False) -> Array:
     """Batches spread over blocks of pixels."""
-    x = _nhwc(x, nchw)
+    x = nhwc(x, nchw)
     n, h, w, c = x.shape
     bh, bw = _ints(block)
     batches = n // (bh * bw)
@@ -254,13 +254,13 @@ def batch_to_space(x: Array, block: Array, nchw: bool = False) -> Array:
         b, y, z, k = at
         return (y % bh * bw + z % bw) * batches + b, y // bh, z // bw, k
 
-    return _back(_moved(x, [batches, h * bh, w * bw, c], source), nchw)
+    return back(_moved(x, [batches, h * bh, w * bw, c], source), nchw)
 
 
 @naive(_T.SPACE_TO_BATCH_ND)
 def space_to_batch(x: Array, block: Array, paddings: Array, nchw: bool = False) -> Array:
     """Blocks of pixels, padded with zeros, gathered into batches."""
-    x = _nhwc(x, nchw)
+    x = nhwc(x, nchw)
     x = pad(x, np.concatenate([[[0, 0]], paddings, [[0, 0]]]))  # type: ignore[assignment]
     n, h, w, c = x.shape
     bh, bw = _ints(block)
@@ -270,12 +270,4 @@ def space_to_batch(x: Array, block: Array, paddings: Array, nchw: bool = False) 
         place, batch = divmod(b, n)
         return batch, y * bh + place // bw, z * bw + place % bw, k
 
-    return _back(_moved(x, [n * bh * bw, h // bh, w // bw, c], source), nchw)
-
-
-def _nhwc(x: Array, nchw: bool) -> Array:
-    return x.transpose(0, 2, 3, 1) if nchw else x
-
-
-def _back(x: Array, nchw: bool) -> Array:
-    return x.transpose(0, 3, 1, 2) if nchw else x
+    return back(_moved(x, [n * bh * bw, h // bh, w // bw, c], source), nchw)

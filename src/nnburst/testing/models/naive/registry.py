@@ -103,7 +103,7 @@ def stored(numbers: Array, meta: Meta) -> Array:
         low, high = QUANTIZED_RANGES[meta.kind]
         least, most = low - meta.zero_point, high - meta.zero_point
         return each(
-            lambda x: _half_away(min(max(x / meta.scale, least), most)) + meta.zero_point, numbers
+            lambda x: half_away(min(max(x / meta.scale, least), most)) + meta.zero_point, numbers
         ).astype(dtype)
     with np.errstate(over="ignore"):
         if dtype.kind == "f":
@@ -120,8 +120,19 @@ def kept(numbers: Array, meta: Meta) -> Array:
     return each(lambda x: int(min(max(x, low), high)), numbers).astype(DTYPES[meta.kind])
 
 
-def _half_away(x: float) -> int:
+def half_away(x: float) -> int:
+    """The nearest integer; halves go away from zero."""
     return math.floor(abs(x) + 0.5) * (1 if x > 0 else -1)
+
+
+def nhwc(x: Array, nchw: bool) -> Array:
+    """Images of either layout as NHWC."""
+    return x.transpose(0, 2, 3, 1) if nchw else x
+
+
+def back(x: Array, nchw: bool) -> Array:
+    """NHWC images in the layout that they came in."""
+    return x.transpose(0, 3, 1, 2) if nchw else x
 
 
 def _objects(array: Array) -> Array:

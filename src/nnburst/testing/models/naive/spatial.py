@@ -10,7 +10,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nnburst.hal.enums import OperationType
-from nnburst.testing.models.naive.registry import Array, Index, activated, build, naive
+from nnburst.testing.models.naive.registry import (
+    Array,
+    Index,
+    activated,
+    back,
+    build,
+    half_away,
+    naive,
+    nhwc,
+)
 
 _T = OperationType
 
@@ -83,11 +92,7 @@ def _layout(x: Array, nchw: bool) -> Array:
     """
     if 0 in x.shape[1:]:
         raise ValueError(f"images of shape {list(x.shape[1:])}")
-    return x.transpose(0, 2, 3, 1) if nchw else x
-
-
-def _back(x: Array, nchw: bool) -> Array:
-    return x.transpose(0, 3, 1, 2) if nchw else x
+    return nhwc(x, nchw)
 
 
 @naive(_T.CONV_2D)
@@ -140,7 +145,7 @@ def _convolve(
         return limit(math.fsum(terms) + bias[k])
 
     shape = (x.shape[0], window.rows.positions, window.columns.positions, weights.shape[0])
-    return _back(build(shape, element), nchw)
+    return back(build(shape, element), nchw)
 
 
 @naive(_T.GROUPED_CONV_2D)
@@ -188,7 +193,7 @@ def transpose_conv_2d(x: Array, weights: Array, bias: Array, *arguments: Any) ->
         ]
         return limit(math.fsum(terms) + bias[k])
 
-    return _back(build((x.shape[0], height, width, weights.shape[0]), element), bool(nchw))
+    return back(build((x.shape[0], height, width, weights.shape[0]), element), bool(nchw))
 
 
 def _cut(scheme: int, extent: int, stride: int, size: int) -> tuple[int, int]:
@@ -218,7 +223,7 @@ def _pool(f: Callable[[list[float]], float]) -> Callable[..., Array]:
             return limit(f([x[at[0], r, c, at[3]] for _, _, r, c in cells]))
 
         shape = (x.shape[0], window.rows.positions, window.columns.positions, x.shape[3])
-        return _back(build(shape, element), nchw)
+        return back(build(shape, element), nchw)
 
     return compute
 
@@ -258,7 +263,7 @@ def resize_nearest_neighbor(x: Array, width: float, height: float, nchw: bool) -
     x = _layout(x, nchw)
     rows, columns = x.shape[1], x.shape[2]
     width, height = _resized(columns, width), _resized(rows, height)
-    return _back(
+    return back(
         build(
             (x.shape[0], height, width, x.shape[3]),
             lambda at: x[at[0], _floor(at[1], rows, height), _floor(at[2], columns, width), at[3]],
@@ -291,7 +296,7 @@ def resize_bilinear(x: Array, width: float, height: float, nchw: bool = False) -
                 total += wi * wj * x[at[0], i, j, at[3]]
         return total
 
-    return _back(build((x.shape[0], height, width, x.shape[3]), element), nchw)
+    return back(build((x.shape[0], height, width, x.shape[3]), element), nchw)
 
 
 def _pixel_neighbours(place: float, extent: int) -> list[tuple[int, float]]:
@@ -300,10 +305,6 @@ def _pixel_neighbours(place: float, extent: int) -> list[tuple[int, float]]:
 
 
 # -- Regions of images -----------------------------------------------------------------------------
-
-
-def _half_away(x: float) -> int:
-    return math.floor(abs(x) + 0.5) * (1 if x > 0 else -1)
 
 
 def _bilinear(plane: Array, y: float, x: float, channel: int) -> float:
@@ -335,7 +336,7 @@ def roi_align(
     nchw: bool,
 ) -> Array:
     """Averages of evenly spaced samples of each cell of each region."""
-    x = x.transpose(0, 2, 3, 1) if nchw else x
+    x = nhwc(x, nchw)
 
     def places(start: float, end: float, cells: int, cell: int, samples: int) -> list[float]:
         size = max(end - start, 1.0) / cells
@@ -352,7 +353,7 @@ def roi_align(
         return math.fsum(values) / len(values)
 
     result = build((regions.shape[0], height, width, x.shape[3]), element)
-    return result.transpose(0, 3, 1, 2) if nchw else result
+    return back(result, nchw)
 
 
 @naive(_T.ROI_POOLING)
@@ -367,10 +368,10 @@ def roi_pooling(
     nchw: bool,
 ) -> Array:
     """The largest element of each cell of each region; 0 for a cell outside the image."""
-    x = x.transpose(0, 2, 3, 1) if nchw else x
+    x = nhwc(x, nchw)
 
     def cell(start: float, end: float, count: int, k: int, extent: int) -> range:
-        first, last = _half_away(start), _half_away(end)
+        first, last = half_away(start), half_away(end)
         step = max(last - first + 1, 1) / count
         low, high = math.floor(step * k + first), math.ceil(step * (k + 1) + first)
         return range(min(low, extent), min(high, extent))
@@ -384,7 +385,7 @@ def roi_pooling(
         return max((plane[r, c, channel] for r in rows for c in columns), default=0.0)
 
     result = build((regions.shape[0], height, width, x.shape[3]), element)
-    return result.transpose(0, 3, 1, 2) if nchw else result
+    return back(result, nchw)
 
 
 @naive(_T.AXIS_ALIGNED_BBOX_TRANSFORM)
