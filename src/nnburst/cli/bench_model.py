@@ -19,6 +19,7 @@ import webbrowser
 from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -50,8 +51,11 @@ from nnburst.hal.errors import DeviceUnavailable, InvalidArgument
 from nnburst.hal.utils import chosen_executor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from nnburst.bench.model.accuracy import Compute
+    from nnburst.bench.model.data_sets import DataSet
+    from nnburst.bench.model.latency import Participant
     from nnburst.bench.model.networks import MeasuredNetwork
     from nnburst.bench.model.report import Measurement
     from nnburst.client.device import Device
@@ -481,31 +485,14 @@ def _measure(
         for found in data_sets.data_sets(network.inputs, args.examples, args.seed, pixels)
     ]
     example = sets[0].examples[0]
-
-    def engine() -> accuracy.Compute:
-        if workload.reference is not None:
-            return workload.reference()
-        return accuracy.reference_of(network, args.reference)
-
+    engine = workload.reference or partial(accuracy.reference_of, network, args.reference)
     reference = engine()
-    total = sum(len(found.examples) for found in sets)
-    agreements, findings = [], []
     with launch(args.executor, cpus={there}) as device:
         beside = {name: Participant(network, other) for name, other in others.items()}
         if args.relaxed:
             beside["relaxed"] = Participant(network.relaxed(), device)
-        for name, one in {"": Participant(network, device), **beside}.items():
-            with (
-                accuracy.by_driver(one.network, one.device) as ours,
-                progress(f"{network.name}: accuracy {name}".rstrip(), total) as advance,
-            ):
-                agreements += accuracy.compare(
-                    ours.compute, reference, sets, network.outputs, advance, name
-                )
-                findings += [
-                    {"device": name, **found.as_json()}
-                    for found in workload.evaluate(ours.frame, ours.reset)
-                ]
+        everyone = {"": Participant(network, device), **beside}
+        agreements, findings = _compare(workload, everyone, reference, sets)
         with pinned(here), progress(f"{network.name}: latency", args.rounds) as advance:
             times = latency.measure(
                 network,
@@ -530,7 +517,7 @@ def _measure(
         "file_bytes": len(network.content),
         "operations": len(network.imported.model.main.operations),
         "reference": _REFERENCES[args.reference] if network.is_tflite else _ONNXRUNTIME,
-        "accuracy": [found.as_json() for found in agreements],
+        "accuracy": agreements,
         "ground_truth": findings,
         "latency": times.as_json(),
         "histograms": histograms(times.cases),
@@ -539,6 +526,31 @@ def _measure(
         "remarks": [*times.remarks, *_remarks(args, network, prepared)],
     }
     return Measurement(figures, times)
+
+
+def _compare(
+    workload: MeasuredNetwork,
+    participants: Mapping[str, Participant],
+    reference: Compute,
+    sets: Sequence[DataSet],
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Compare each participant with the reference on all sets, and with the truth that the workload knows."""
+    from nnburst.bench.model.accuracy import by_driver, compare
+
+    network = workload.network
+    total = sum(len(found.examples) for found in sets)
+    agreements, findings = [], []
+    for name, one in participants.items():
+        with (
+            by_driver(one.network, one.device) as ours,
+            progress(f"{network.name}: accuracy {name}".rstrip(), total) as advance,
+        ):
+            agreements += compare(ours.compute, reference, sets, network.outputs, advance, name)
+            findings += [
+                {"device": name, **found.as_json()}
+                for found in workload.evaluate(ours.frame, ours.reset)
+            ]
+    return [found.as_json() for found in agreements], findings
 
 
 def _remarks(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import numpy as np
@@ -149,22 +149,20 @@ def _lstm(node: Node) -> None:
 
 def _lstm_direction(sequence: Sequence, direction: int) -> tuple[Tensor, Tensor, Tensor]:
     node, graph, n = sequence.node, sequence.node.graph, sequence.hidden
-    order = (0, 2, 3, 1)
 
-    def cut(array: Array) -> list[Value]:
+    def cut(array: Array, order: tuple[int, ...] = (0, 2, 3, 1)) -> list[Value]:
         parts = [np.ascontiguousarray(array[gate * n : (gate + 1) * n]) for gate in order]
         return [graph.literal(part, part.shape) for part in parts]
 
     bias = sequence.bias[direction]
     x = graph.stored(sequence.inputs(direction))
-    peepholes: list[Argument] = [Missing(x.type.type)] * 3
+    missing = Missing(x.type.type)
+    peepholes: Iterable[Argument] = [missing] * 3
     if node.optional(7) is not None:
-        p = node.array(7, "peepholes")[direction].astype(sequence.x.dtype)
-        parts = [np.ascontiguousarray(p[gate * n : (gate + 1) * n]) for gate in (0, 2, 1)]
-        peepholes = [graph.literal(part, part.shape) for part in parts]
+        given = node.array(7, "peepholes")[direction].astype(sequence.x.dtype)
+        peepholes = cut(given, (0, 2, 1))
     state = graph.stored(sequence.initial(5, direction))
     cell = graph.stored(sequence.initial(6, direction))
-    missing = Missing(x.type.type)
     inputs: list[Argument] = [
         x,
         *cut(sequence.weights[direction]),
