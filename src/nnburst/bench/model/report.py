@@ -7,11 +7,15 @@ lost time slice can double a mean.
 
 from __future__ import annotations
 
+import csv
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from nnburst.bench.model.accuracy import steps_in_words
 from nnburst.bench.model.latency import (
@@ -31,10 +35,6 @@ from nnburst.testing.html import Cell, document, paragraph, table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-import csv
-import json
-
-import numpy as np
 
 # -- an older report -------------------------------------------------------------------------------
 Figures = Mapping[str, Any]
@@ -119,8 +119,8 @@ def sentence(figures: Figures, comparison: Comparison | None = None) -> str:
     text = ", ".join(words)
     if comparison is None:
         return f"{text}."
-    beside = f"{comparison.verdict} as the baseline" if comparison.verdict == "same" else ""
-    beside = beside or f"{comparison.verdict} beside the baseline"
+    word = "as" if comparison.verdict == "same" else "beside"
+    beside = f"{comparison.verdict} {word} the baseline"
     if comparison.why:
         return f"{text}; {beside}: {comparison.why}."
     return f"{text}; {beside} ({comparison.before:.2f} ×, {comparison.effect:+.1%})."
@@ -174,7 +174,7 @@ class Measurement:
     latency: Latency
 
     def judged(self, comparison: Comparison | None) -> Measurement:
-        """The verdict beside the older report's value; None without an older report."""
+        """The same measurement with a verdict beside the older report; None without an older report."""
         beside = None if comparison is None else comparison.as_json()
         return replace(self, figures={**self.figures, "beside_baseline": beside})
 
