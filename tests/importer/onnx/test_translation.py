@@ -55,6 +55,23 @@ def test_images_are_turned_once_on_the_way_in_and_once_on_the_way_out() -> None:
     np.testing.assert_allclose(run(made, x)[0], expected(made, x)[0], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "pool",
+    [
+        {"op": "AveragePool", "pads": [1, 1, 1, 1], "count_include_pad": 1},
+        {"op": "MaxPool", "pads": [3, 3, 0, 0]},  # a window lies in padding alone
+    ],
+)
+def test_an_image_that_is_padded_before_its_pool_is_turned_once(pool: dict[str, Any]) -> None:
+    attributes = dict(pool)
+    made = image_model(
+        [node(attributes.pop("op"), "x", "y", kernel_shape=[3, 3], strides=[3, 3], **attributes)],
+        {},
+        [value("y", "f4", (1, 3, *[3 if pool["pads"][0] == 3 else 2] * 2))],
+    )
+    assert kinds(made).count(_O.TRANSPOSE) == 2  # the second one turns the result back
+
+
 def test_transposes_that_undo_each_other_move_nothing() -> None:
     made = image_model(
         [node("Transpose", "x", "a", perm=[0, 2, 3, 1]), node("Transpose", "a", "b", perm=[0, 3, 1, 2]),

@@ -82,13 +82,6 @@ def _as_signal(image: Tensor) -> Tensor:
     return image.seen_as((*image.shape[:2], image.shape[3]), order)
 
 
-_POOLS: Final = {
-    "MaxPool": _O.MAX_POOL_2D,
-    "AveragePool": _O.AVERAGE_POOL_2D,
-    "LpPool": _O.L2_POOL_2D,
-}
-
-
 def _reach(image: Tensor, window: Window) -> list[tuple[int, int]]:
     """Cells that windows reach before and behind the image, which may differ from the paddings."""
     sides = []
@@ -100,70 +93,60 @@ def _reach(image: Tensor, window: Window) -> list[tuple[int, int]]:
     return sides
 
 
+_Sides = list[tuple[int, int]]
+
+
 def _sliding_pool(node: Node, image: Tensor, window: Window) -> Value:
     """Append one pool. NNAPI does not count padding, and allows no window in padding alone."""
-    value = node.graph.stored(image, NHWC)
     reach = _reach(image, window)
-    counted = node.kind == "AveragePool" and bool(node.integer("count_include_pad"))
     if node.kind == "LpPool":
-        node.require(node.integer("p", 2) == 2, "p is not 2: NNAPI has the norm of 2 alone")
         return _lp_pool(node, image, window, reach)
-    inside = all(max(side) < size for side, size in zip(reach, window.size, strict=True))
-    if counted or not inside:
-        lowest = _LOWEST if image.dtype == np.float32 else -6e4
-        number = 0.0 if node.kind == "AveragePool" else lowest
+    if node.kind == "AveragePool" and node.integer("count_include_pad"):
+        return _counted(node, image, window, reach)
+    is_average = node.kind == "AveragePool"
+    if any(max(side) >= size for side, size in zip(reach, window.size, strict=True)):
         node.require(
-            counted or node.kind == "MaxPool",
+            not is_average,
             "a window lies in padding alone, expected an element of the input in each",
         )
-        if counted:
-            given = [(a, b) for a, b in window.pads]
-            clipped = [(a, min(b, r)) for (a, b), (_, r) in zip(given, reach, strict=True)]
-            return _counted(node, image, window, clipped, reach)
         more = [(max(a, 0), max(b, 0)) for a, b in reach]
-        image = padded(node, image, [(0, 0), (0, 0), *more], number)
-        value, reach = node.graph.stored(image, NHWC), [(0, 0), (0, 0)]
-    (top, bottom), (left, right) = [(a, max(b, 0)) for a, b in reach]
-    strides = (window.strides[1], window.strides[0])
-    size = (window.size[1], window.size[0])
-    kind = replace(value.type, dimensions=(image.shape[0], *window.output, image.shape[1]))
-    return node.emit(
-        _POOLS[node.kind], [value, left, right, top, bottom, *strides, *size, 0, False], kind
-    )
+        image = padded(node, image, [(0, 0), (0, 0), *more], _lowest(image))
+        reach = [(0, 0), (0, 0)]
+    operation = _O.AVERAGE_POOL_2D if is_average else _O.MAX_POOL_2D
+    return _emitted(node, operation, image, window, reach)
 
 
-def _counted(
-    node: Node,
-    image: Tensor,
-    window: Window,
-    sides: list[tuple[int, int]],
-    reach: list[tuple[int, int]],
+def _emitted(
+    node: Node, operation: OperationType, image: Tensor, window: Window, reach: _Sides
 ) -> Value:
+    """Append NNAPI's operation for a pool whose windows reach so far beyond the image."""
+    value = node.graph.stored(image, NHWC)
+    (top, bottom), (left, right) = [(a, max(b, 0)) for a, b in reach]
+    kind = replace(value.type, dimensions=(image.shape[0], *window.output, image.shape[1]))
+    strides, size = window.strides[::-1], window.size[::-1]
+    return node.emit(operation, [value, left, right, top, bottom, *strides, *size, 0, False], kind)
+
+
+def _lowest(image: Tensor) -> float:
+    """A number below all others, for padding that no maximum takes."""
+    return _LOWEST if image.dtype == np.float32 else -6e4
+
+
+def _counted(node: Node, image: Tensor, window: Window, reach: _Sides) -> Value:
     """Averages that count the padding: the image is padded with zeros before NNAPI's pool."""
-    image = node.graph.real(image)
-    wide = padded(node, image, [(0, 0), (0, 0), *((a, max(b, 0)) for a, b in sides)], 0.0)
-    rest = [max(r[1] - max(s[1], 0), 0) for r, s in zip(reach, sides, strict=True)]
-    value = node.graph.stored(wide, NHWC)
-    kind = replace(value.type, dimensions=(image.shape[0], *window.output, image.shape[1]))
-    strides = (window.strides[1], window.strides[0])
-    size = (window.size[1], window.size[0])
-    return node.emit(
-        _O.AVERAGE_POOL_2D, [value, 0, rest[1], 0, rest[0], *strides, *size, 0, False], kind
-    )
+    sides = [(a, max(min(b, r), 0)) for (a, b), (_, r) in zip(window.pads, reach, strict=True)]
+    wide = padded(node, node.graph.real(image), [(0, 0), (0, 0), *sides], 0.0)
+    rest = [(0, max(r - b, 0)) for (_, r), (_, b) in zip(reach, sides, strict=True)]
+    return _emitted(node, _O.AVERAGE_POOL_2D, wide, window, rest)
 
 
-def _lp_pool(node: Node, image: Tensor, window: Window, reach: list[tuple[int, int]]) -> Value:
+def _lp_pool(node: Node, image: Tensor, window: Window, reach: _Sides) -> Value:
     """Multiply NNAPI's L2 pool, the root of the mean, by the root of the number of elements."""
-    node.require(
-        all(side == (0, 0) or max(side) <= 0 for side in reach),
-        "an LpPool is padded, expected no padding",
-    )
-    value = node.graph.stored(node.graph.real(image), NHWC)
-    kind = replace(value.type, dimensions=(image.shape[0], *window.output, image.shape[1]))
-    strides, size = (window.strides[1], window.strides[0]), (window.size[1], window.size[0])
-    made = node.emit(_O.L2_POOL_2D, [value, 0, 0, 0, 0, *strides, *size, 0, False], kind)
-    factor = node.graph.filled(float(size[0] * size[1]) ** 0.5, kind)
-    return node.emit(_O.MUL, [made, factor, 0], kind)
+    node.require(node.integer("p", 2) == 2, "p is not 2: NNAPI has the norm of 2 alone")
+    node.require(all(max(side) <= 0 for side in reach), "an LpPool is padded, expected no padding")
+    made = _emitted(node, _O.L2_POOL_2D, node.graph.real(image), window, [(0, 0), (0, 0)])
+    factor = node.graph.filled(float(math.prod(window.size)) ** 0.5, made.type)
+    return node.emit(_O.MUL, [made, factor, 0], made.type)
 
 
 def _dilated(node: Node, image: Tensor, window: Window) -> Value:
@@ -184,8 +167,7 @@ def _shifted(node: Node, image: Tensor, window: Window) -> list[Tensor]:
     )
     node.require_kind(image, "f")
     more = [(max(a, 0), max(b, 0)) for a, b in _reach(image, window)]
-    lowest = _LOWEST if image.dtype == np.float32 else -6e4
-    wide = padded(node, image, [(0, 0), (0, 0), *more], lowest)
+    wide = padded(node, image, [(0, 0), (0, 0), *more], _lowest(image))
     parts = []
     for at in np.ndindex(*window.size):
         windows = [slice(0, e, 1) for e in image.shape[:2]]
