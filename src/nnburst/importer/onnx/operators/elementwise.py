@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, Final
 
 import numpy as np
@@ -303,19 +304,24 @@ def _not(node: Node) -> None:
     node.put(unary(node, _O.LOGICAL_NOT, node.input()))
 
 
-@operator("Max", "Min", "Sum", "Mean")
-def _several(node: Node) -> None:
-    """Combine several tensors, two at a time."""
-    kinds = {"Max": _O.MAXIMUM, "Min": _O.MINIMUM}
+def _several(node: Node, kinds: str) -> list[Tensor]:
     tensors = [node.graph.real(tensor) for tensor in node.inputs()]
     node.require(bool(tensors), "it has 0 inputs, expected at least one")
-    node.require_kind(tensors[0], "fi" if node.kind not in kinds else "fiu")
-    total = tensors[0]
-    if node.kind not in kinds:
-        require_plain(node, *tensors)
-    for other in tensors[1:]:
-        more: list[Argument] = [] if node.kind in kinds else [0]
-        total = broadcast(node, kinds.get(node.kind, _O.ADD), [total, other], *more)
+    node.require_kind(tensors[0], kinds)
+    return tensors
+
+
+@operator("Max", "Min")
+def _extreme(node: Node) -> None:
+    kind = _O.MAXIMUM if node.kind == "Max" else _O.MINIMUM
+    node.put(reduce(lambda x, y: broadcast(node, kind, [x, y]), _several(node, "fiu")))
+
+
+@operator("Sum", "Mean")
+def _sum(node: Node) -> None:
+    tensors = _several(node, "fi")
+    require_plain(node, *tensors)
+    total = reduce(lambda x, y: broadcast(node, _O.ADD, [x, y], 0), tensors)
     if node.kind == "Mean" and len(tensors) > 1:
         node.require_kind(total, "f")
         total = broadcast(node, _O.MUL, [total, filled(1 / len(tensors), total)], 0)

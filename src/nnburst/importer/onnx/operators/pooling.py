@@ -400,9 +400,7 @@ def _interpolated(
             replace(value.type, dimensions=dims),
         )
         found = Tensor(full, x.dtype, value=made, order=NHWC)
-        if x.rank == 4:
-            return found
-        return found.seen_as(shape, tuple(axis - (axis > 2) for axis in NHWC if axis != 2))
+        return found if x.rank == 4 else _as_signal(found)
     node.require_kind(x, "f", "input 0")
     x = node.graph.real(x)
     for axis in range(x.rank):
