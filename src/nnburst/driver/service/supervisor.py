@@ -365,20 +365,13 @@ class Supervisor:
             self._manager.ready(self._status())
 
     def _longest_wait(self) -> float | None:
-        """Milliseconds until the next wake-up; None for an idle driver without watchdog and due starts."""
-        patience = self._manager.patience
-        waits = (
-            [] if patience is None else [patience * 500]
-        )  # half the time that the watchdog gives
-        if (
-            self._front is not None
-            and self._is_open
-            and (seconds := self._front.patience) is not None
-        ):
-            waits.append(seconds * 1000 + 1)
-        for side, _ in self._sides():
-            if (seconds := side.patience) is not None:
-                waits.append(seconds * 1000 + 1)
+        """Milliseconds until the watchdog or the start of a process is due; None if neither is."""
+        starts = [side.patience for side, _ in self._sides()]
+        if self._front is not None and self._is_open:
+            starts.append(self._front.patience)
+        waits = [seconds * 1000 + 1 for seconds in starts if seconds is not None]
+        if self._manager.patience is not None:
+            waits.append(self._manager.patience * 500)  # half the time that the watchdog gives
         return min(waits, default=None)
 
     def _status(self) -> str:
