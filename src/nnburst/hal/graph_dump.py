@@ -166,28 +166,25 @@ def _graph(model: Model, number: int, graph: Subgraph, drawing: Drawing) -> _Gra
     prefix = f"s{number}" if number else ""
     shown = _focused(graph, drawing)
     crossing = _crossing(graph, drawing.parts)
-    operands: dict[int, None] = {}
-    edges = []
+    hidden: set[int] = set()
+    if not drawing.constants:
+        hidden = {at for at, each in enumerate(graph.operands) if each.lifetime in _CONSTANTS}
+    used, edges = set(), []
     for at in shown:
         operation = graph.operations[at]
         for ends, is_input in ((operation.inputs, True), (operation.outputs, False)):
             for position, index in enumerate(ends):
-                if not drawing.constants and graph.operands[index].lifetime in _CONSTANTS:
+                if index in hidden:
                     continue
-                operands[index] = None
+                used.add(index)
                 label = str(position) if len(ends) > 1 else ""
                 pair = (f"{prefix}d{index}", f"{prefix}n{at}")
                 edges.append(_Edge(*(pair if is_input else pair[::-1]), label))
     if drawing.focus is None:  # also operands that no operation uses
-        everything = range(len(graph.operands))
-        operands = dict.fromkeys(
-            i
-            for i in everything
-            if drawing.constants or graph.operands[i].lifetime not in _CONSTANTS
-        )
+        used = set(range(len(graph.operands))) - hidden
     nodes = [
         _operand(model, graph, index, prefix, is_crossing=index in crossing, drawing=drawing)
-        for index in sorted(operands)
+        for index in sorted(used)
     ]
     nodes += [_operation(graph, at, prefix, drawing) for at in shown]
     return _Graph(number, nodes, edges)

@@ -213,7 +213,7 @@ def write_perfetto(trace: Trace) -> bytes:
 
 def _packets(trace: Trace) -> Iterator[bytes]:
     monotonic, boot = time.monotonic_ns(), time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-    clocks = [message((1, 3), (2, monotonic)), message((1, _BOOTTIME), (2, boot))]
+    clocks = [message((1, _MONOTONIC), (2, monotonic)), message((1, _BOOTTIME), (2, boot))]
     snapshot = message(*((1, clock) for clock in clocks))
     yield message((6, snapshot), (10, _SEQUENCE), (13, _CLEARED))
     interned = _Names()
