@@ -26,7 +26,7 @@ COMMANDS = {
 }
 #: Names of their cases.
 STEPS = {"prepare": set(bench_prepare._STEPS), "operations": {"numpy", "litert_ref"}}
-#: What they run: one operation with one input.
+#: The network of those words: one operation with one input.
 NETWORK = "ABS-FLOAT32"
 #: Environment in which `bench operations` does not start over.
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")

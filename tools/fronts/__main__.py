@@ -123,7 +123,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def installed(folder: Path) -> dict[str, str]:
-    """The interpreter of each environment; it is made if it is missing, left out by name if that fails."""
+    """Make the environments that are missing; return the interpreter of each that could be made, by name."""
     pythons = {}
     for name, packages in PACKAGES.items():
         python = folder / name / "bin" / "python"

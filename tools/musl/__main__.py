@@ -72,7 +72,7 @@ def install(python: Path, folder: Path) -> None:
 
 
 def passes(*words: object) -> bool:
-    """Whether a program that is run in this checkout succeeds; its output goes through."""
+    """Run a program in this checkout, with its output shown; return whether it succeeded."""
     return subprocess.run(list(map(str, words)), cwd=ROOT, check=False).returncode == 0
 
 

@@ -110,7 +110,7 @@ def _passing(ctype: str) -> tuple[Pass, HandleKind | None]:
 # -- functions -------------------------------------------------------------------------------------
 
 
-#: What stands for a type of the interface in the table below, without its prefix.
+#: Names of types in the table below, which leaves out the prefix ANeuralNetworks.
 _TYPES: Final = re.compile(
     r"\b(Device|Model|Compilation|Execution|Burst|Event|MemoryDesc|Memory|"
     r"OperandType|OperationType|SymmPerChannelQuantParams)\b"

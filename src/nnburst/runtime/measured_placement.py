@@ -425,7 +425,7 @@ class MeasuredPlacement:
     def _measure(self, step: ExecutionStep) -> float:
         part = self._prepare(step)
         try:
-            # No plan with a step that takes longer than a whole model elsewhere can be the best.
+            # A plan is not the best if one of its steps takes longer than another device takes for all.
             hopeless = min(self.report.alone.values(), default=inf)
             return self._timer.seconds(step.model, part, hopeless)
         finally:

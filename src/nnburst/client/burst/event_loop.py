@@ -60,10 +60,10 @@ class Submittable(Protocol):
 class ResultWaiter:
     """Waits for the results of one burst, in one event loop at a time; another may follow once no task waits.
 
-    It holds no reference to the burst: tasks do.
+    The tasks that wait keep the burst alive; this object does not.
 
     Attributes:
-        turn_due_ns: time on CLOCK_MONOTONIC; after it, even a result that came at once gives the loop a turn.
+        turn_due_ns: time on CLOCK_MONOTONIC after which a task gives the loop a turn even without a wait.
     """
 
     def __init__(self, core: BurstCore) -> None:
