@@ -14,6 +14,7 @@ from naive_graphs import evaluate_vector
 from nnburst.hal import environment
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.hal.model import Model, Operation
+from nnburst.hal.validation.operation import CONTROL_FLOW
 from nnburst.testing.conformance.runners import LocalPrepared, LocalRunner
 from nnburst.testing.models.random_graphs import PRIMARY
 from nnburst.testing.models.random_graphs.builder import (
@@ -28,7 +29,6 @@ from nnburst.testing.models.random_graphs.builder import (
     RandomGraph,
 )
 from nnburst.testing.models.random_graphs.chain_builder import SHAPES
-from nnburst.testing.models.random_graphs.control_flow import CONTROL_FLOW
 from nnburst.testing.models.random_graphs.graphs import as_vector, cut
 from nnburst.testing.models.random_graphs.pairs import (
     ONLY_READERS,

@@ -198,7 +198,6 @@ _REFERENCES: Final = {
     "litert": "LiteRT's Interpreter in process",
     "litert-ref": "LiteRT's Interpreter in process with its reference kernels",
 }
-_ONNXRUNTIME: Final = "onnxruntime in process"
 
 
 def prepare_parser(subparsers: Subparsers) -> None:
@@ -516,7 +515,7 @@ def _measure(
         "group": workload.group,
         "file_bytes": len(network.content),
         "operations": len(network.imported.model.main.operations),
-        "reference": _REFERENCES[args.reference] if network.is_tflite else _ONNXRUNTIME,
+        "reference": _REFERENCES[args.reference] if network.is_tflite else latency.ONNXRUNTIME,
         "accuracy": agreements,
         "ground_truth": findings,
         "latency": times.as_json(),

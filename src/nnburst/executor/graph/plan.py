@@ -17,8 +17,7 @@ from nnburst.hal.enums import OperandLifeTime, OperationType
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.model import Model, Operand, Operation, Subgraph
 from nnburst.hal.signature import Match, Role
-
-_CONTROL_FLOW = (OperationType.IF, OperationType.WHILE)
+from nnburst.hal.validation.operation import CONTROL_FLOW
 
 
 class Step(msgspec.Struct, frozen=True, eq=False):
@@ -51,7 +50,7 @@ class Step(msgspec.Struct, frozen=True, eq=False):
     @property
     def is_control_flow(self) -> bool:
         """Whether the operation runs subgraphs."""
-        return self.type in _CONTROL_FLOW
+        return self.type in CONTROL_FLOW
 
     def steers(self, position: int) -> bool:
         """Whether the input at `position` steers the operation: its bytes must not change."""

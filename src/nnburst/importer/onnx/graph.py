@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from typing import Final
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from nnburst.importer.onnx.tensor import (
 )
 from nnburst.importer.subgraph import MOST_AXES, Argument, Scalar, SubgraphWriter, Value
 from nnburst.importer.tensors import (
+    QUANT8,
     Constant,
     ConstantPool,
     Refused,
@@ -37,8 +37,6 @@ from nnburst.importer.tensors import (
 
 _O = OperationType
 _T = OperandType
-
-QUANT8: Final = frozenset({_T.TENSOR_QUANT8_ASYMM, _T.TENSOR_QUANT8_ASYMM_SIGNED})
 
 
 class OnnxGraph(SubgraphWriter):

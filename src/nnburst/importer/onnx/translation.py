@@ -30,7 +30,7 @@ from nnburst.hal.model import MemoryPool, Model, refuse_masked, size_bytes
 from nnburst.importer.imported_model import ImportedModel, State
 from nnburst.importer.onnx import operators
 from nnburst.importer.onnx.folding import folded
-from nnburst.importer.onnx.graph import QUANT8, OnnxGraph
+from nnburst.importer.onnx.graph import OnnxGraph
 from nnburst.importer.onnx.node import (
     TABLE,
     Node,
@@ -41,7 +41,7 @@ from nnburst.importer.onnx.node import (
 )
 from nnburst.importer.onnx.tensor import Array, Tensor, constant, identity, operand_type
 from nnburst.importer.subgraph import Value
-from nnburst.importer.tensors import ConstantPool, Refused, TensorType, as_graph_hint
+from nnburst.importer.tensors import QUANT8, ConstantPool, Refused, TensorType, as_graph_hint
 
 #: Operators that keep or limit quantised numbers: a QuantizeLinear behind them applies to a convolution
 #: before.

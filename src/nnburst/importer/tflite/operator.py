@@ -11,7 +11,7 @@ from nnburst.formats.tflite_reader import File, MalformedTflite, names, schema
 from nnburst.hal.enums import FusedActivationFunc, OperandType, OperationType, PaddingScheme
 from nnburst.hal.utils import registers
 from nnburst.importer.subgraph import Argument, Missing, Opaque, Scalar, Value
-from nnburst.importer.tensors import Constant, Refused, TensorType
+from nnburst.importer.tensors import QUANT8, Constant, Refused, TensorType
 from nnburst.importer.tflite.graph import Graph, Variables, indexes
 
 _T = OperandType
@@ -41,7 +41,6 @@ _FIXED: Final = {
 }
 
 FLOAT: Final = frozenset({_T.TENSOR_FLOAT32, _T.TENSOR_FLOAT16})
-QUANT8: Final = frozenset({_T.TENSOR_QUANT8_ASYMM, _T.TENSOR_QUANT8_ASYMM_SIGNED})
 SIGNED: Final = frozenset({_T.TENSOR_QUANT8_ASYMM_SIGNED})
 INT32: Final = frozenset({_T.TENSOR_INT32})
 BOOL8: Final = frozenset({_T.TENSOR_BOOL8})

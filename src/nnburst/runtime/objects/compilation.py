@@ -13,12 +13,13 @@ import numpy as np
 
 from nnburst.client.arguments import boottime_deadline_ns
 from nnburst.hal import vlog
-from nnburst.hal.enums import NDK_PRIORITIES, ExecutionPreference, OperationType, ResultCode
+from nnburst.hal.enums import NDK_PRIORITIES, ExecutionPreference, ResultCode
 from nnburst.hal.environment import GRAPH_DIR
 from nnburst.hal.errors import BadState, InvalidArgument, NnburstError, UnexpectedNull
 from nnburst.hal.graph_dump import write_picture
 from nnburst.hal.model import Operand
 from nnburst.hal.utils import lasting_path
+from nnburst.hal.validation.operation import CONTROL_FLOW
 from nnburst.hal.validation.values import validate_cache_token
 from nnburst.runtime.argument import PreparedPart
 from nnburst.runtime.devices.device import Device, PartOptions, PlacedDevices
@@ -53,9 +54,6 @@ from nnburst.runtime.records import CompilationRecord, PlanFacts, PlanRecorder, 
 from nnburst.runtime.runtime_object import RuntimeObject
 from nnburst.tracing.recording import record_if_asked
 from nnburst.tracing.slices import Layer, Phase, trace
-
-_CONTROL_FLOW: Final = (OperationType.IF, OperationType.WHILE)
-
 
 _log: Final = logging.getLogger("nnburst.runtime")
 #: Limits of trying engines on a whole model: seconds in all, and executions of each. Many are needed: the
@@ -452,7 +450,7 @@ class Compilation(RuntimeObject):
             output_class=operand_class(self.model.outputs),
             is_explicit=self._is_explicit,
             has_caching=self._caching is not None,
-            has_control_flow=not operations.isdisjoint(_CONTROL_FLOW),
+            has_control_flow=not operations.isdisjoint(CONTROL_FLOW),
             has_dynamic_temporaries=isinstance(plan, CompoundPlan)
             and bool(plan.dynamic_temporaries),
         )

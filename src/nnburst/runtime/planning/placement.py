@@ -15,10 +15,10 @@ from nnburst.hal.enums import ExecutionPreference, OperandType, OperationType, o
 from nnburst.hal.errors import InvalidArgument, NnburstError
 from nnburst.hal.model import Model, Operation
 from nnburst.hal.types import FLT_MAX, Capabilities, PerformanceInfo
+from nnburst.hal.validation.operation import CONTROL_FLOW
 from nnburst.runtime.planning.finished_model import FinishedModel
 from nnburst.runtime.planning.plan import Candidate, Plan, SimplePlan
 from nnburst.runtime.planning.slices import (
-    CONTROL_FLOW,
     SliceableModel,
     hal_model,
     has_unknown_sizes,

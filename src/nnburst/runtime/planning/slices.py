@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from nnburst.compat import requirement
 from nnburst.executor.operations import SIGNATURES
-from nnburst.hal.enums import FeatureLevel, OperandLifeTime, OperandType, OperationType
+from nnburst.hal.enums import FeatureLevel, OperandLifeTime, OperandType
 from nnburst.hal.errors import GeneralFailure, InvalidArgument
 from nnburst.hal.extensions import prefix_of
 from nnburst.hal.model import (
@@ -30,9 +30,8 @@ from nnburst.hal.model import (
     is_extension,
 )
 from nnburst.hal.validation import validate_model
+from nnburst.hal.validation.operation import CONTROL_FLOW
 from nnburst.runtime.planning.finished_model import FinishedModel
-
-CONTROL_FLOW: Final = frozenset({OperationType.IF, OperationType.WHILE})
 
 
 class ModelVersion(NamedTuple):

@@ -12,7 +12,6 @@ import numpy as np
 
 from nnburst.hal.enums import OperandType
 from nnburst.importer.onnx.folding import target_shape, target_type
-from nnburst.importer.onnx.graph import QUANT8
 from nnburst.importer.onnx.node import Node, operator
 from nnburst.importer.onnx.tensor import (
     Order,
@@ -25,6 +24,7 @@ from nnburst.importer.onnx.tensor import (
     reshaped,
 )
 from nnburst.importer.subgraph import MOST_AXES, Value
+from nnburst.importer.tensors import QUANT8
 
 _T = OperandType
 

@@ -13,8 +13,8 @@ from nnburst.formats.tflite_reader import names
 from nnburst.hal.enums import OperandType, OperationType, PaddingScheme
 from nnburst.hal.model import DTYPES, SymmPerChannelQuantParams
 from nnburst.importer.subgraph import Argument, Value
-from nnburst.importer.tensors import Constant, Refused, TensorType, integers
-from nnburst.importer.tflite.operator import FLOAT, INT32, QUANT8, SIGNED, Operator, operator
+from nnburst.importer.tensors import QUANT8, Constant, Refused, TensorType, integers
+from nnburst.importer.tflite.operator import FLOAT, INT32, SIGNED, Operator, operator
 
 _POOLS: Final = {
     "AVERAGE_POOL_2D": (OperationType.AVERAGE_POOL_2D, FLOAT | QUANT8),

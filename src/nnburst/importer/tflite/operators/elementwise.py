@@ -10,12 +10,11 @@ import numpy as np
 
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.importer.subgraph import Value
-from nnburst.importer.tensors import TensorType, constant_of, integers
+from nnburst.importer.tensors import QUANT8, TensorType, constant_of, integers
 from nnburst.importer.tflite.operator import (
     BOOL8,
     FLOAT,
     INT32,
-    QUANT8,
     TABLE,
     Operator,
     Translate,

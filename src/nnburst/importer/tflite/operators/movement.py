@@ -7,8 +7,8 @@ from typing import Any
 from nnburst.formats.tflite_reader import names
 from nnburst.hal.enums import OperandType, OperationType
 from nnburst.importer.subgraph import Value
-from nnburst.importer.tensors import integers
-from nnburst.importer.tflite.operator import FLOAT, INT32, QUANT8, Operator, operator
+from nnburst.importer.tensors import QUANT8, integers
+from nnburst.importer.tflite.operator import FLOAT, INT32, Operator, operator
 
 
 @operator("GATHER")

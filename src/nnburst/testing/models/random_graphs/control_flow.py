@@ -34,7 +34,6 @@ from nnburst.testing.models.random_graphs.chain_builder import (
 )
 
 _O = OperationType
-CONTROL_FLOW: Final = frozenset({_O.IF, _O.WHILE})
 #: Operations by which a branch copies an input: results of a graph must be results of an operation.
 _COPYING: Final = (_O.CAST, _O.RESHAPE, _O.TRANSPOSE, _O.SLICE, _O.CONCATENATION)
 #: Numbers of rounds of a WHILE, from which one is drawn.

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from nnburst.hal.enums import OperandType, OperationType
+from nnburst.hal.validation.operation import CONTROL_FLOW
 from nnburst.testing.models.naive import Meta
 from nnburst.testing.models.random_graphs.builder import (
     JOINED,
@@ -30,7 +31,7 @@ from nnburst.testing.models.random_graphs.chain_builder import (
     Tensor,
     is_integer,
 )
-from nnburst.testing.models.random_graphs.control_flow import CONTROL_FLOW, ControlFlowBuilder
+from nnburst.testing.models.random_graphs.control_flow import ControlFlowBuilder
 from nnburst.testing.models.random_graphs.graphs import FAMILIES
 
 assert FAMILIES  # the import fills JOINED
