@@ -112,11 +112,11 @@ class Addition:
         """Code of the reusable execution's y of `value` and 1, which is checked if the code is 0."""
         return self._computed(self.execution, value, way)
 
-    def compute_once(self, value: float) -> int:
-        """The code of the same computation over the burst, by an execution that is made and freed."""
+    def compute_once(self, value: float, way: str = "burstCompute") -> int:
+        """The code of the same computation by an execution that is made and freed, as most programs do."""
         execution = self.c.make("Execution_create", self.compilation)
         self.set_arguments(execution)
-        code = self._computed(execution, value, "burstCompute")
+        code = self._computed(execution, value, way)
         self.c.free("Execution", execution)
         return code
 

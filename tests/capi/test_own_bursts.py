@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import threading
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -25,12 +26,7 @@ PATIENCE = 60.0
 
 
 def compute_anew(addition: Addition, value: float) -> int:
-    """The code of y = `value` + 1 by an execution made, computed and freed, as most programs do."""
-    execution = addition.c.make("Execution_create", addition.compilation)
-    addition.set_arguments(execution)
-    code = addition._computed(execution, value, "compute")
-    addition.c.free("Execution", execution)
-    return code
+    return addition.compute_once(value, "compute")
 
 
 class Own:
@@ -53,17 +49,17 @@ class Own:
         return len(self.session._bursts)
 
 
-def warm_up(addition: Addition) -> Own:
-    """Compute until this thread's burst is there and C runs a request of it."""
+def warm_up(addition: Addition, anew: Callable[[Addition, float], int] = compute_anew) -> Own:
+    """Compute by `anew` until this thread's burst is there and C runs a request of it."""
     own = Own(addition)
 
     def computes() -> bool:
-        assert compute_anew(addition, 1) == 0
+        assert anew(addition, 1) == 0
         return own.has_burst()
 
     wait_for(computes)
     for value in range(4):
-        assert compute_anew(addition, value) == 0
+        assert anew(addition, value) == 0
     return own
 
 
@@ -458,27 +454,13 @@ def start_anew(addition: Addition, value: float, *behind: int) -> int:
     return code
 
 
-def warm_up_starting(addition: Addition) -> Own:
-    """As `warm_up`, by starting alone."""
-    own = Own(addition)
-
-    def starts() -> bool:
-        assert start_anew(addition, 1) == 0
-        return own.has_burst()
-
-    wait_for(starts)
-    for value in range(4):
-        assert start_anew(addition, value) == 0
-    return own
-
-
 @pytest.mark.usefixtures("always_quick")
 @pytest.mark.parametrize("explicit", [True, False])
 def test_executions_started_anew_need_no_python_once_their_thread_has_a_burst(
     c: CInterface, python_calls: list[str], explicit: bool
 ) -> None:
     addition = Addition(c, explicit=explicit)
-    warm_up_starting(addition)
+    warm_up(addition, start_anew)
     python_calls.clear()
     for value in range(20):
         assert start_anew(addition, value) == 0
@@ -493,7 +475,7 @@ def test_executions_started_anew_need_no_python_once_their_thread_has_a_burst(
 
 @pytest.mark.usefixtures("always_quick")
 def test_an_event_of_c_answers_as_any(addition: Addition, c: CInterface) -> None:
-    warm_up_starting(addition)
+    warm_up(addition, start_anew)
     execution, event = started(addition, 3)
     for _ in range(2):
         c.call("Event_wait", event)
@@ -519,7 +501,7 @@ def test_an_event_of_c_answers_as_any(addition: Addition, c: CInterface) -> None
 def test_a_started_computation_that_lies_in_memories_has_a_fence_of_python(
     c: CInterface, addition: Addition, python_calls: list[str]
 ) -> None:
-    warm_up_starting(addition)
+    warm_up(addition, start_anew)
     shared = SharedTensors(c, 3)
     for value in range(5):
         python_calls.clear()
@@ -576,7 +558,7 @@ def test_a_computation_that_is_not_quick_is_started_on_a_thread_of_its_own(
 ) -> None:
     monkeypatch.setattr(cached_requests, what, 1)  # nanosecond
     addition = Addition(c, explicit=True)
-    warm_up_starting(addition)
+    warm_up(addition, start_anew)
     for value in range(10):
         assert start_anew(addition, value) == 0
     python_calls.clear()
@@ -590,7 +572,7 @@ def test_a_started_computation_reports_a_killed_driver_by_its_event(
     addition: Addition, c: CInterface
 ) -> None:
     records: list[Record] = []
-    own = warm_up_starting(addition)
+    own = warm_up(addition, start_anew)
     Manager.of_process().records.callback = records.append
     kill_driver()
     assert start_anew(addition, 7) == ResultCode.DEAD_OBJECT
@@ -598,7 +580,7 @@ def test_a_started_computation_reports_a_killed_driver_by_its_event(
     Manager.of_process().records.callback = None
     assert not own.has_burst()
     assert start_anew(addition, 8) == 0
-    warm_up_starting(addition)
+    warm_up(addition, start_anew)
     kill_driver()
     assert start_anew(addition, 9, BEHIND_NOTHING) == ResultCode.DEAD_OBJECT
     addition.close()
