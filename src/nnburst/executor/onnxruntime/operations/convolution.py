@@ -176,19 +176,12 @@ def _image(op: OnnxLowering, window: Window) -> StoredValue:
     return op.to_front(op.value("input"), window.nchw)
 
 
-@lowers(OperationType.MAX_POOL_2D)
-def max_pool_2d(op: OnnxLowering) -> StoredValue:
-    """MAX_POOL_2D."""
+@lowers(OperationType.MAX_POOL_2D, OperationType.AVERAGE_POOL_2D)
+def pool_2d(op: OnnxLowering) -> StoredValue:
+    """MAX_POOL_2D, AVERAGE_POOL_2D."""
     window = _window(op)
-    out = _pool(op, "MaxPool", op.image(_image(op, window)), window)
-    return op.to_back(op.activated(out), window.nchw)
-
-
-@lowers(OperationType.AVERAGE_POOL_2D)
-def average_pool_2d(op: OnnxLowering) -> StoredValue:
-    """AVERAGE_POOL_2D."""
-    window = _window(op)
-    out = _pool(op, "AveragePool", op.image(_image(op, window)), window)
+    kind = "MaxPool" if op.node.type is OperationType.MAX_POOL_2D else "AveragePool"
+    out = _pool(op, kind, op.image(_image(op, window)), window)
     return op.to_back(op.activated(out), window.nchw)
 
 
