@@ -17,9 +17,15 @@ from nnburst.serving.addresses import check_address
 from nnburst.serving.options import add_options, from_namespace
 from nnburst.serving.options import words as front_words
 
-_NEEDED_BY_FRONT: Final = ("grpc", "grpc_health", "tritonclient")
-_NEEDED_BY_HTTP: Final = (*_NEEDED_BY_FRONT, "aiohttp")
-_NEEDED_BY_SPANS: Final = ("opentelemetry.sdk", "opentelemetry.exporter.otlp")
+_GRPC: Final = ("grpc", "grpc_health", "tritonclient")
+#: Options that need an extra: its name, and the modules that it brings.
+_EXTRAS: Final = {
+    "grpc": ("grpc", _GRPC),
+    "http": ("http", (*_GRPC, "aiohttp")),
+    "spans": ("otel", ("opentelemetry.sdk", "opentelemetry.exporter.otlp")),
+    "metrics": ("metrics", ("prometheus_client",)),
+    "http_metrics": ("metrics", ("prometheus_client",)),
+}
 
 
 def prepare_parser(subparsers: Subparsers) -> None:
@@ -156,12 +162,11 @@ def _executor_options(args: argparse.Namespace) -> list[str]:
 def run(args: argparse.Namespace) -> NoReturn:
     """Replace this process by the driver: it forks, so it must start with a single thread."""
     front = front_words(args)
-    if args.grpc is not None and not all(map(find_spec, _NEEDED_BY_FRONT)):
-        raise NnburstError("--grpc needs the extra grpc: pip install 'nnburst[grpc]'")
-    if args.http is not None and not all(map(find_spec, _NEEDED_BY_HTTP)):
-        raise NnburstError("--http needs the extra http: pip install 'nnburst[http]'")
-    if args.spans and not all(map(_is_installed, _NEEDED_BY_SPANS)):
-        raise NnburstError("--spans needs the extra otel: pip install 'nnburst[otel]'")
+    for option, (extra, modules) in _EXTRAS.items():
+        if getattr(args, option) not in (None, False) and not all(map(_is_installed, modules)):
+            raise NnburstError(
+                f"--{option.replace('_', '-')} needs the extra {extra}: pip install 'nnburst[{extra}]'"
+            )
     for option in ("grpc", "http", "metrics"):
         if address := getattr(args, option):
             check_address(f"--{option}", address)
@@ -172,9 +177,6 @@ def run(args: argparse.Namespace) -> NoReturn:
         check_credentials(options)
     environment = driver_environment()
     args.executor = _executor(args)
-    if (args.metrics or args.http_metrics) and find_spec("prometheus_client") is None:
-        option = "--metrics" if args.metrics else "--http-metrics"
-        raise NnburstError(f"{option} needs the extra metrics: pip install 'nnburst[metrics]'")
     words = python_command(
         "-m", "nnburst.driver", "--executor", args.executor, "--serve", args.name
     )
@@ -182,20 +184,15 @@ def run(args: argparse.Namespace) -> NoReturn:
         words += ["--cpus", args.cpus]
     if args.realtime is not None:
         words += ["--realtime", str(args.realtime)]
-    if args.lock_memory:
-        words.append("--lock-memory")
     for extension in args.extension:
         words += ["--extension", extension]
     for option in _executor_options(args):
         words += ["--option", option]
     for node in args.device_node:
         words += ["--device-node", node]
-    if args.exclusive:
-        words.append("--exclusive")
-    if args.any_user:
-        words.append("--any-user")
-    if args.until_stdin_ends:
-        words.append("--until-stdin-ends")
+    for option in ("lock_memory", "exclusive", "any_user", "until_stdin_ends"):
+        if getattr(args, option):
+            words.append(f"--{option.replace('_', '-')}")
     words += ["--share-weights", args.share_weights]
     if args.model and chosen_executor(args.executor) == chosen_executor() == "reference":
         print(f"nnburst: {NO_ENGINE}", file=sys.stderr)
