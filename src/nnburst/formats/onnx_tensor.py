@@ -85,6 +85,13 @@ class TensorProto:
         """The number of its elements."""
         return math.prod(self.shape)
 
+    @property
+    def converted(self) -> int:
+        """The most bytes that `array` allocates: none if the value is a view of a file."""
+        if self._raw is not None or self.is_external:
+            return 0
+        return 16 * (len(self._integers) if self._reals is None else self._reals.size)
+
     def array(self, external: Callable[[TensorProto], memoryview]) -> Array:
         """The value, read-only: a view of the file if it has the value's bytes.
 

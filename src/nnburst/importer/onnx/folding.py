@@ -17,7 +17,7 @@ from nnburst.formats.onnx_tensor import DTYPES, element_name
 from nnburst.formats.protobuf import Malformed
 from nnburst.hal.errors import NnburstError
 from nnburst.importer.onnx.node import Node
-from nnburst.importer.onnx.tensor import Array
+from nnburst.importer.onnx.tensor import Array, Tensor
 from nnburst.importer.tensors import Refused
 
 Fold = Callable[[Node, list[Array]], Any]
@@ -43,7 +43,7 @@ def folded(node: Node) -> list[Array] | None:
     function = FOLDS.get(node.kind)
     if function is None or node.count > _MOST_INPUTS:
         return None
-    arrays = [tensor.array() for tensor in node.inputs()]
+    arrays = [_value(node, tensor) for tensor in node.inputs()]
     try:
         with np.errstate(all="ignore"):
             found = function(node, arrays)
@@ -60,6 +60,13 @@ def folded(node: Node) -> list[Array] | None:
 _MOST_INPUTS: Final = 4096
 
 
+def _value(node: Node, tensor: Tensor) -> Array:
+    """The value of an input. The real numbers of a quantised one are made anew each time."""
+    if tensor.quantized is not None:
+        charge(node, tensor.shape, tensor.dtype.itemsize)
+    return tensor.array()
+
+
 def charge(node: Node, shape: Sequence[int], itemsize: int) -> None:
     """Charge the memory of a result of this shape."""
     node.graph.budget.spend(max(math.prod(int(extent) for extent in shape), 1) * itemsize + 256)
@@ -73,7 +80,8 @@ _UNARY: Final[dict[str, Callable[[Array], Any]]] = {
     "Abs": np.abs,
     "Ceil": np.ceil,
     "Cos": np.cos,
-    "Erf": lambda x: np.vectorize(math.erf, otypes=[x.dtype])(x),
+    # One number after the other: an array of Python's numbers would take thirty times the memory.
+    "Erf": lambda x: np.fromiter(map(math.erf, x.flat), x.dtype, x.size).reshape(x.shape),
     "Exp": np.exp,
     "Floor": np.floor,
     "IsNaN": np.isnan,
@@ -125,6 +133,8 @@ _BINARY: Final[dict[str, Callable[[Array, Array], Any]]] = {
     "Less": np.less,
     "LessOrEqual": np.less_equal,
 }
+#: Work charged for one number of an Erf, which numpy does not have.
+_ERF_COST: Final = 64
 _REDUCE: Final[dict[str, Callable[..., Any]]] = {
     "ReduceMax": np.max,
     "ReduceMean": np.mean,
@@ -141,7 +151,10 @@ _MANY: Final[dict[str, Callable[[Array, Array], Any]]] = {
 
 @fold(*_UNARY)
 def _unary(node: Node, arrays: list[Array]) -> Array:
-    _charge_like(node, arrays)
+    if node.kind == "Erf":
+        charge(node, arrays[0].shape, _ERF_COST)
+    else:
+        _charge_like(node, arrays)
     return np.asarray(_UNARY[node.kind](arrays[0]), None)
 
 
@@ -172,6 +185,8 @@ def _reduce(node: Node, arrays: list[Array]) -> Array:
             return x
         axes = list(range(x.ndim))
     chosen = tuple(node.axes(axes, x.ndim))
+    left = [extent for axis, extent in enumerate(x.shape) if axis not in chosen]
+    charge(node, left, max(x.itemsize, 8))  # numpy sums in 64 bits
     keep = bool(node.integer("keepdims", 1))
     return np.asarray(_REDUCE[node.kind](x, axis=chosen, keepdims=keep)).astype(x.dtype)
 
@@ -226,7 +241,14 @@ def _range(node: Node, arrays: list[Array]) -> Array:
 
 @fold("Reshape")
 def _reshape(node: Node, arrays: list[Array]) -> Array:
-    return arrays[0].reshape(target_shape(node, arrays[0].shape, arrays[1]))
+    return _in_shape(node, arrays[0], target_shape(node, arrays[0].shape, arrays[1]))
+
+
+def _in_shape(node: Node, x: Array, shape: Sequence[int]) -> Array:
+    """An array in another shape: a view, or a copy if its elements do not lie in a row."""
+    if not x.flags.c_contiguous:
+        charge(node, x.shape, x.itemsize)
+    return x.reshape(shape)
 
 
 def target_shape(node: Node, shape: Sequence[int], wanted: Array) -> tuple[int, ...]:
@@ -272,7 +294,7 @@ def _flatten(node: Node, arrays: list[Array]) -> Array:
     x = arrays[0]
     axis = node.integer("axis", 1)
     axis = axis + x.ndim if axis < 0 else axis
-    return x.reshape(math.prod(x.shape[:axis]), -1)
+    return _in_shape(node, x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
 
 
 @fold("Concat")
@@ -339,8 +361,8 @@ def split_sizes(node: Node, extent: int) -> list[int]:
     sizes = node.steering("split", 1, 13)
     if sizes is None:
         parts = node.integer("num_outputs", len(node.outputs))
-        if not 0 < parts <= max(extent, 1):
-            raise Malformed(f"{extent} in {parts} parts")
+        if not 0 < parts <= max(extent, 1) or parts != len(node.outputs):
+            raise Malformed(f"{extent} in {parts} parts, {len(node.outputs)} outputs")
         chunk = -(-extent // parts)
         sizes = [min(chunk, extent - at * chunk) for at in range(parts)]
     if sum(sizes) != extent or any(size < 0 for size in sizes) or len(sizes) < len(node.outputs):
@@ -364,10 +386,10 @@ def _tile(node: Node, arrays: list[Array]) -> Array:
     counts = [int(count) for count in repeats.reshape(-1)]
     if len(counts) != x.ndim or any(count < 0 for count in counts):
         raise Malformed(f"repeated {counts} times")
-    charge(
-        node, [extent * count for extent, count in zip(x.shape, counts, strict=True)], x.itemsize
-    )
-    return np.tile(x, counts)
+    shape = [extent * count for extent, count in zip(x.shape, counts, strict=True)]
+    charge(node, shape, x.itemsize)
+    # numpy repeats one axis after the other, so it would make what a last count of 0 takes away.
+    return np.tile(x, counts) if math.prod(shape) else np.zeros(shape, x.dtype)
 
 
 @fold("Where")
@@ -378,8 +400,9 @@ def _where(node: Node, arrays: list[Array]) -> Array:
 
 @fold("Cast")
 def _cast(node: Node, arrays: list[Array]) -> Array:
-    _charge_like(node, arrays)
-    return arrays[0].astype(target_type(node))
+    target = target_type(node)
+    charge(node, arrays[0].shape, target.itemsize)
+    return arrays[0].astype(target)
 
 
 def target_type(node: Node) -> np.dtype[Any]:
@@ -420,5 +443,7 @@ def _scatter_nd(node: Node, arrays: list[Array]) -> Array | None:
 @fold("Trilu")
 def _trilu(node: Node, arrays: list[Array]) -> Array:
     offset = int(arrays[1].reshape(-1)[0]) if len(arrays) > 1 else 0
+    if arrays[0].ndim < 2:  # of a vector numpy makes a matrix
+        raise Malformed(f"a triangle of shape {list(arrays[0].shape)}, expected a matrix")
     _charge_like(node, arrays[:1])
     return (np.triu if node.integer("upper", 1) else np.tril)(arrays[0], offset)

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from nnburst.formats.budget import Budget
 from nnburst.formats.onnx_model import (
     Attribute,
     FunctionProto,
@@ -63,23 +64,26 @@ class Scope:
     def __init__(
         self,
         nodes: Sequence[NodeProto],
-        outputs: Iterable[str],
+        outputs: Sequence[str],
         initializers: Mapping[str, TensorProto],
         decode: Callable[[TensorProto], Array],
+        budget: Budget,
         outer: Scope | None = None,
     ) -> None:
         """Begin with the nodes of a graph or function, and its outputs."""
+        budget.spend(_WALK_COST * len(outputs))
         self.nodes = nodes
-        self.order = _order(nodes)
+        self.order = _order(nodes, budget)
         self.outputs = tuple(outputs)
         self._initializers = initializers
         self._decode = decode
+        self._budget = budget
         self._outer = outer
         self._tensors: dict[str, Tensor] = {}
         self._omitted: set[str] = set()
         self._readers: dict[str, list[NodeProto]] = {}
         for node in nodes:
-            for name in (*node.inputs, *_captured(node)):
+            for name in (*node.inputs, *_captured(node, budget)):
                 self._readers.setdefault(name, []).append(node)
 
     def find(self, name: str) -> Tensor | None:
@@ -130,7 +134,7 @@ class Scope:
             if any(name and name in wanted for name in node.outputs):
                 found[at] = True
                 wanted.update(node.inputs)
-                wanted.update(_captured(node))
+                wanted.update(_captured(node, self._budget))
         return found
 
     def quantizer(self, node: NodeProto) -> NodeProto | None:
@@ -152,12 +156,12 @@ class Scope:
         return self._readers.get(name, [])
 
 
-def _order(nodes: Sequence[NodeProto]) -> Sequence[int]:
+def _order(nodes: Sequence[NodeProto], budget: Budget) -> Sequence[int]:
     """Numbers of nodes, each after its writers and otherwise as in the file; those of a circle at the end."""
     writers = {name: at for at, node in enumerate(nodes) for name in node.outputs if name}
 
     def read_by(node: NodeProto) -> set[int]:
-        names = (*node.inputs, *_captured(node))
+        names = (*node.inputs, *_captured(node, budget))
         return {writers[name] for name in names if name in writers}
 
     if all(max(read_by(node), default=-1) < at for at, node in enumerate(nodes)):
@@ -178,16 +182,21 @@ def _order(nodes: Sequence[NodeProto]) -> Sequence[int]:
     return order + [at for at, writing in enumerate(waits) if writing]
 
 
-def _captured(node: NodeProto) -> Iterable[str]:
-    """Names that a node's subgraphs may read from the enclosing scope, and some that they do not."""
+def _captured(node: NodeProto, budget: Budget) -> Iterable[str]:
+    """Names that a node's subgraphs may read from the enclosing scope, and some that they do not.
+
+    Each walk is charged: a loop and a function are walked as often as they are entered.
+    """
     for attribute in node.attributes.values():
         graphs = attribute.value if isinstance(attribute.value, list) else [attribute.value]
+        budget.spend(_WALK_COST + len(graphs))
         for graph in graphs:
             if isinstance(graph, GraphProto):
                 yield from (output.name for output in graph.outputs)
                 for inner in graph.nodes:
+                    budget.spend(_WALK_COST * (1 + len(inner.inputs)))
                     yield from inner.inputs
-                    yield from _captured(inner)
+                    yield from _captured(inner, budget)
 
 
 # -- The translation of a whole file ---------------------------------------------------------------
@@ -197,6 +206,10 @@ assert operators.__all__  # the import fills the table
 
 #: Bytes charged for a node, rounded up generously: a function may be called in many places.
 _NODE_COST: Final = 4096
+#: Work charged for a name or an attribute that is looked at.
+_WALK_COST: Final = 32
+#: Bytes charged for a node of a function's branches and loops, which each call copies.
+_COPY_COST: Final = 1024
 #: The most rounds that a loop is unrolled into.
 _MOST_ROUNDS: Final = 256
 _OLDEST: Final = 7
@@ -268,7 +281,11 @@ class OnnxTranslation:
         if graph.sparse:
             raise Refused(f"sparse initializers; {as_graph_hint()}")
         scope = Scope(
-            graph.nodes, [o.name for o in graph.outputs], graph.initializers, self._decode
+            graph.nodes,
+            [o.name for o in graph.outputs],
+            graph.initializers,
+            self._decode,
+            self._file.budget,
         )
         open_ones = [info for info in graph.inputs if info.name not in graph.initializers]
         names = [info.name for info in open_ones]
@@ -441,7 +458,7 @@ class OnnxTranslation:
         if tensor.element in _OTHER_TYPES:
             raise Refused(f"tensor {tensor.name!r} is {tensor.element}, which NNAPI does not have")
         if not tensor.is_external and tensor.element in DTYPES:
-            self._file.budget.spend(256)
+            self._file.budget.spend(256 + tensor.converted)
         return tensor.array(self._external.bytes_of)
 
     def _node(
@@ -528,8 +545,10 @@ class OnnxTranslation:
     ) -> None:
         """Translate the nodes of a local function with the attributes of the calling node."""
         attributes = {**function.defaults, **proto.attributes}
-        nodes = [_with_attributes(node, attributes) for node in function.nodes]
-        inner = Scope(nodes, function.outputs, {}, self._decode)
+        budget = self._file.budget
+        budget.spend(_WALK_COST * len(function.inputs))
+        nodes = [_with_attributes(node, attributes, budget) for node in function.nodes]
+        inner = Scope(nodes, function.outputs, {}, self._decode, budget)
         given = [scope.optional(argument) for argument in proto.inputs[: len(function.inputs)]]
         for name, tensor in zip_longest(function.inputs, given):
             if tensor is None:
@@ -568,7 +587,8 @@ class OnnxTranslation:
         depth: int,
     ) -> list[Tensor]:
         outputs = [output.name for output in body.outputs]
-        inner = Scope(body.nodes, outputs, body.initializers, self._decode, scope)
+        budget = self._file.budget
+        inner = Scope(body.nodes, outputs, body.initializers, self._decode, budget, scope)
         for info, argument in zip(body.inputs, arguments, strict=True):
             inner.define(info.name, argument)
         self._translate(inner, opsets, where, depth + 1)
@@ -607,24 +627,33 @@ def _subgraph(proto: NodeProto, name: str) -> GraphProto:
     return found.value
 
 
-def _with_attributes(node: NodeProto, given: Mapping[str, Attribute]) -> NodeProto:
+def _with_attributes(node: NodeProto, given: Mapping[str, Attribute], budget: Budget) -> NodeProto:
     """A function's node, with attributes that refer to the function's replaced by their values."""
+    budget.spend(_COPY_COST + _WALK_COST * len(node.attributes))
     made: dict[str, Any] = {}
     for name, attribute in node.attributes.items():
         if attribute.reference:
             if attribute.reference in given:
                 made[name] = Attribute(name, given[attribute.reference].value)
         else:
-            made[name] = replace(attribute, value=_with_attributes_inside(attribute.value, given))
+            inside = _with_attributes_inside(attribute.value, given, budget)
+            made[name] = replace(attribute, value=inside)
     return replace(node, attributes=made)
 
 
-def _with_attributes_inside(value: Any, given: Mapping[str, Attribute]) -> Any:  # noqa: ANN401 - of any kind
+def _with_attributes_inside(
+    value: Any,  # noqa: ANN401 - of any kind
+    given: Mapping[str, Attribute],
+    budget: Budget,
+) -> Any:  # noqa: ANN401
     """An attribute's value, with those replaced that nodes of its graphs refer to."""
     if isinstance(value, GraphProto):
-        return replace(value, nodes=tuple(_with_attributes(node, given) for node in value.nodes))
-    if isinstance(value, list) and any(isinstance(each, GraphProto) for each in value):
-        return [_with_attributes_inside(each, given) for each in value]
+        nodes = tuple(_with_attributes(node, given, budget) for node in value.nodes)
+        return replace(value, nodes=nodes)
+    if isinstance(value, list):
+        budget.spend(len(value))
+        if any(isinstance(each, GraphProto) for each in value):
+            return [_with_attributes_inside(each, given, budget) for each in value]
     return value
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from nnburst.formats.protobuf import Malformed
 from nnburst.hal.enums import OperationType
+from nnburst.importer.onnx.folding import charge
 from nnburst.importer.onnx.node import (
     Node,
     Quantization,
@@ -348,10 +349,13 @@ def _counting(node: Node, rows: int, columns: int) -> Tensor | None:
         if mask.dtype.kind == "b" and mask.is_known:
             found = constant(mask.array().astype(dtype))
         elif mask.dtype.kind == "b":
+            charge(node, mask.shape, dtype.itemsize)
             found = chosen(node, mask, constant(np.ones(mask.shape, dtype)), 0.0)
     if node.integer("is_causal"):
+        charge(node, (rows, columns), dtype.itemsize)
         causal = np.tri(rows, columns, dtype=dtype)
         if found is not None and found.is_known:
+            charge(node, np.broadcast_shapes(found.shape, causal.shape), dtype.itemsize)
             return constant(found.array() * causal)
         return constant(causal) if found is None else mul(node, found, constant(causal))
     return found

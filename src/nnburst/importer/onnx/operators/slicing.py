@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from nnburst.hal.enums import OperandType, OperationType
-from nnburst.importer.onnx.folding import slices, split_sizes
+from nnburst.importer.onnx.folding import charge, slices, split_sizes
 from nnburst.importer.onnx.node import Node, operator, quantized_type
 from nnburst.importer.onnx.operators.elementwise import alike, broadcast, filled
 from nnburst.importer.onnx.operators.shape import along, seen
@@ -193,6 +193,8 @@ def from_start(node: Node, index: Tensor, extent: int) -> Tensor:
 def gathered(node: Node, x: Tensor, places: Array, axis: int) -> Tensor:
     """Gather along an axis by known indices, none of which is below 0."""
     if x.is_known:
+        rest = math.prod(extent for at, extent in enumerate(x.shape) if at != axis)
+        charge(node, (places.size, rest), x.dtype.itemsize)
         return constant(np.take(x.array(), places, axis))
     if places.size == 1:  # a slice moves fewer elements
         start = [0] * x.rank
@@ -291,10 +293,10 @@ def padded(node: Node, x: Tensor, sides: Sequence[tuple[int, int]], number: floa
     """Pad a tensor with one number."""
     if not any(a or b for a, b in sides):
         return x
-    if x.is_known:
-        node.graph.budget.spend(x.elements * x.dtype.itemsize)
-        return constant(np.pad(x.array(), list(sides), constant_values=number))
     shape = tuple(e + a + b for e, (a, b) in zip(x.shape, sides, strict=True))
+    if x.is_known:
+        charge(node, shape, x.dtype.itemsize)
+        return constant(np.pad(x.array(), list(sides), constant_values=number))
     node.require(x.rank <= MOST_AXES, f"{x.rank} axes are padded")
     order: Order = x.order
     value = node.graph.stored(x, order)
