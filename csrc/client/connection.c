@@ -115,8 +115,11 @@ static enum received receive_packet(int socket, int flags, uint8_t *packet, stru
         char room[CMSG_SPACE((NNB_MAX_FDS + 1) * sizeof(int))];
     } control;
     struct iovec part = {.iov_base = packet, .iov_len = PACKET_BYTES};
-    struct msghdr message = {
-        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    /* Not the whole room, whose padding has room for one more descriptor than `fds`. */
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = &control,
+                             .msg_controllen = CMSG_LEN((NNB_MAX_FDS + 1) * sizeof(int))};
     *fd_count = 0;
     ssize_t bytes;
     do {
