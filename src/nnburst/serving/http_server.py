@@ -24,6 +24,7 @@ from tritonclient.grpc import service_pb2
 from nnburst.hal.errors import DeviceUnavailable, InvalidArgument, NnburstError, ResourceExhausted
 from nnburst.hal.utils import start_thread
 from nnburst.serving.addresses import listen, log_plain_text
+from nnburst.serving.body_decoder import ENCODINGS, BodyDecoder
 from nnburst.serving.callers import HttpCaller
 from nnburst.serving.credentials import Tokens, server_context
 from nnburst.serving.direct_calls import READING
@@ -47,8 +48,6 @@ _STATUSES: Final = {
 _JSON: Final = "application/json"
 _BYTES: Final = "application/octet-stream"
 _HEAD: Final = "Inference-Header-Content-Length"
-#: Encodings of a body that aiohttp decodes without further libraries.
-_ENCODINGS: Final = frozenset(("", "identity", "gzip", "deflate"))
 #: Compressions of answers; the first of those that a caller prefers alike is taken.
 _CODINGS: Final = (web.ContentCoding.deflate, web.ContentCoding.gzip)
 #: Limit of the bytes of bodies that are not read yet, as a number of the longest bodies.
@@ -283,6 +282,7 @@ class HttpServer:
             logger=_quiet,
             keepalive_timeout=READING,
             handler_cancellation=True,
+            auto_decompress=False,
         )
         self._listening.socket.setblocking(False)
         self._accepting = self._loop.create_task(self._accept(server))
@@ -389,12 +389,13 @@ class HttpServer:
             series = await self._loop.run_in_executor(self._threads.control, self._metrics)
             return 200, "text/plain; version=0.0.4; charset=utf-8", {}, series
         encoding = request.headers.get("Content-Encoding", "").lower()
-        if encoding not in _ENCODINGS:
+        if encoding not in ("", "identity", *ENCODINGS):
             text = f"Content-Encoding: {encoding!r}, expected gzip or deflate"
             return 415, _JSON, {}, error_json(text)
         body = _Body(self._bodies)
         try:
-            await self._receive(request, body)
+            decoder = BodyDecoder(encoding) if encoding in ENCODINGS else None
+            await self._receive(request, body, decoder)
             return await self._behind_body(request, path, body)
         finally:
             body.release()
@@ -455,10 +456,13 @@ class HttpServer:
             call.cancel()
             raise
 
-    async def _receive(self, request: web.BaseRequest, body: _Body) -> None:
-        """Receive the whole body.
+    async def _receive(
+        self, request: web.BaseRequest, body: _Body, decoder: BodyDecoder | None
+    ) -> None:
+        """Receive the whole body; `decoder` decodes it, None if it is not compressed.
 
         Raises:
+            InvalidArgument: the body cannot be read or decoded.
             ResourceExhausted: the body is too long, or the bodies under way are too long together.
             TimeoutError: the body does not arrive in time, or has almost stopped.
         """
@@ -473,14 +477,19 @@ class HttpServer:
         try:
             async with asyncio.timeout_at(end) as limit:
                 async for chunk in request.content.iter_any():
-                    chunks.append(chunk)
-                    size += len(chunk)
-                    if size > self._most:
-                        raise too_long
-                    body.grow(size)
-                    if size > wanted:
-                        wanted = size + size // _PARTS
-                        limit.reschedule(min(end, self._loop.time() + _STALLED))
+                    for piece in (chunk,) if decoder is None else decoder.pieces(chunk):
+                        chunks.append(piece)
+                        size += len(piece)
+                        if size > self._most:
+                            raise too_long
+                        body.grow(size)
+                        if size > wanted:
+                            wanted = size + size // _PARTS
+                            limit.reschedule(min(end, self._loop.time() + _STALLED))
+                        if decoder is not None:
+                            await asyncio.sleep(0)  # others' turn between two pieces
+            if decoder is not None:
+                decoder.finish()
         except (web.HTTPException, web.RequestPayloadError, ValueError) as error:
             raise InvalidArgument(f"the body cannot be read: {error}") from None
         body.content = b"".join(chunks) if len(chunks) != 1 else chunks[0]
