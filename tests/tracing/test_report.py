@@ -248,6 +248,11 @@ def test_the_originals_text_is_read_and_its_hidl_marks_are_ours() -> None:
     }
 
 
+def test_long_lines_of_text_are_read_in_linear_time() -> None:
+    lines = [" " * 400_000, "a-1 (" * 80_000, "-" * 400_000, "a-" + "1" * 400_000]
+    assert len(files.read_ftrace((TEXT + "\n".join(lines)).encode()).threads) == 2
+
+
 def test_text_without_marks_is_refused_as_such(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -117,8 +117,9 @@ def _trace_of(found: list[Any]) -> Trace:
     return Trace([builder.thread for builder in threads.values()])
 
 
+#: Spaces before a task belong to it: as a part of their own they would take time by their square.
 _LINE: Final = re.compile(
-    r"\s*(?P<task>.+)-(?P<thread>\d+)\s+(?:\(\s*(?P<process>-+|\d+)\)\s+)?\[\d+\]\s+\S+\s+"
+    r"(?P<task>.+)-(?P<thread>\d+)\s+(?:\(\s*(?P<process>-+|\d+)\)\s+)?\[\d+\]\s+\S+\s+"
     r"(?P<seconds>\d+\.\d+):\s+tracing_mark_write:\s+(?P<mark>[BE].*)"
 )
 
