@@ -436,6 +436,8 @@ static const int NNB_TRACE_RINGS, NNB_TRACE_RECORDS, NNB_TRACE_NAMES, NNB_TRACE_
 enum nnb_trace_kind { NNB_TRACE_BEGIN, NNB_TRACE_END, NNB_TRACE_SWITCH, NNB_TRACE_INSTANT, NNB_TRACE_COUNTER, ... };
 uint64_t nnb_trace_area_bytes(void);
 
+void nnb_forbid_linger(int fd);
+
 void *nnb_pool_map(int fd, uint64_t size_bytes, int writable);
 void nnb_pool_unmap(void *, uint64_t size_bytes);
 

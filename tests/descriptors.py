@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
+import struct
 
 from nnburst import Memory
 
@@ -49,3 +51,16 @@ def descriptors_with(inode: int) -> frozenset[int]:
             if os.fstat(fd).st_ino == inode and "/memfd:" in os.readlink(f"/proc/self/fd/{fd}"):
                 found.add(fd)
     return frozenset(found)
+
+
+def lingering_socket() -> tuple[socket.socket, socket.socket]:
+    """A socket whose last `close` waits for an hour, and its peer, which does not read."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        lingering = socket.create_connection(listening.getsockname())
+        peer, _ = listening.accept()
+    lingering.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            lingering.send(bytes(1 << 20))
+    lingering.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 3600))
+    return lingering, peer

@@ -14,6 +14,7 @@
 #include "client/shared_memory.h"
 #include "clock.h"
 #include "liveness.h"
+#include "received_fd.h"
 #include "wire.h"
 
 #define PACKET_BYTES (NNB_MAX_INLINE_BYTES + NNB_ENVELOPE_BYTES)
@@ -102,7 +103,7 @@ static void close_all(int *fds, uint32_t *count) {
     while (*count != 0) {
         int fd = fds[--*count];
         if (fd >= 0) {
-            (void)close(fd);
+            nnb_close_received(fd);
         }
     }
 }
@@ -455,7 +456,7 @@ static void close_fd(int *fd) {
     int old = *fd;
     *fd = -1;
     if (old >= 0) {
-        (void)close(old);
+        nnb_close_received(old); /* the driver's process may be any descriptor */
     }
 }
 

@@ -19,6 +19,7 @@
 #include "clock.h"
 #include "pool_map.h"
 #include "queue.h"
+#include "received_fd.h"
 
 enum { SYNCHRONIZED = 1, UNSYNCHRONIZED = 2 };
 enum { READ_COUNTER, WRITE_COUNTER, DATA, FLAG, WORDS };
@@ -450,7 +451,7 @@ static void take_fds(struct msghdr *message, int *fds, uint32_t *count) {
             if (*count < 2) {
                 fds[(*count)++] = fd;
             } else {
-                (void)close(fd);
+                nnb_close_received(fd);
             }
         }
     }

@@ -12,6 +12,7 @@
 
 #include "client/failure.h"
 #include "pool_map.h"
+#include "received_fd.h"
 
 /* Wheels run on a C library that is older than these. */
 #ifndef F_ADD_SEALS
@@ -108,7 +109,7 @@ void nnb_region_close(struct nnb_region *region, bool is_mapped_here) {
         nnb_pool_unmap(region->data, region->size);
     }
     if (region->fd >= 0) {
-        (void)close(region->fd);
+        nnb_close_received(region->fd); /* one that was refused is of any kind */
     }
     *region = (struct nnb_region){.fd = -1};
 }

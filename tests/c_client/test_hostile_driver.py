@@ -7,22 +7,27 @@ import os
 import socket
 import threading
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from c_client.interface import PATIENCE, Failed, connected
-from descriptors import descriptors
+from descriptors import descriptors, lingering_socket
 from nnburst.control.channel import MAX_FDS
+from waiting import error_of
 
 DEADLINE = PATIENCE / 1e9
 
 
 class Answering:
-    """A driver that answers the first call, whatever it is, with `count` descriptors and declares as many."""
+    """A driver that answers the first call, whatever it is, with `count` descriptors and declares as many.
 
-    def __init__(self, path: Path, count: int) -> None:
-        self._count = count
+    They are those of `sent`, which it then closes, again and again.
+    """
+
+    def __init__(self, path: Path, count: int, sent: Any) -> None:
+        self._count, self._sent = count, sent
         self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listening.settimeout(DEADLINE)
         self._listening.bind(str(path))
@@ -37,8 +42,8 @@ class Answering:
             for _, _, data in ancillary:
                 for fd in array.array("i", data):
                     os.close(fd)
-            with Path(os.devnull).open("rb") as file:
-                fds = array.array("i", [file.fileno()] * self._count)
+            with self._sent:
+                fds = array.array("i", [self._sent.fileno()] * self._count)
                 body = msgspec.msgpack.encode({"status": 0})
                 number = msgspec.msgpack.decode(call)[0]
                 answer = msgspec.msgpack.encode([number, min(self._count, MAX_FDS), body, 0])
@@ -53,8 +58,18 @@ class Answering:
 @pytest.mark.parametrize("count", [MAX_FDS, MAX_FDS + 1, MAX_FDS + 2, MAX_FDS + 3, 253])
 def test_no_descriptor_of_a_message_with_too_many_stays_open(tmp_path: Path, count: int) -> None:
     before = descriptors()
-    driver = Answering(tmp_path / "driver.sock", count)
-    with pytest.raises(Failed):
-        connected(str(tmp_path / "driver.sock"))
-    driver.join()
+    with Path(os.devnull).open("rb") as file:
+        driver = Answering(tmp_path / "driver.sock", count, file)
+        with pytest.raises(Failed):
+            connected(str(tmp_path / "driver.sock"))
+        driver.join()
     assert descriptors() <= before
+
+
+@pytest.mark.parametrize("count", [1, MAX_FDS + 1])
+def test_no_program_waits_for_a_socket_that_lingers(tmp_path: Path, count: int) -> None:
+    lingering, peer = lingering_socket()
+    driver = Answering(tmp_path / "driver.sock", count, lingering)
+    with peer:
+        error_of(lambda: connected(str(tmp_path / "driver.sock")), 10)
+        driver.join()

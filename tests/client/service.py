@@ -48,6 +48,11 @@ class Service:
         assert "listens" in line
         self.executor = line.split()[0]
 
+    @property
+    def pid(self) -> int:
+        """The supervisor's number."""
+        return self._process.pid
+
     def kill(self) -> None:
         """End the supervisor and its workers without a chance to say so."""
         self._process.send_signal(signal.SIGKILL)

@@ -15,7 +15,6 @@ import errno
 import logging
 import math
 import operator
-import os
 import select
 import socket
 import threading
@@ -26,7 +25,7 @@ from typing import Annotated, Any, Final, NamedTuple, Protocol, Self
 
 import msgspec
 
-from nnburst.fmq.shared_memory import SharedMemory
+from nnburst.fmq.shared_memory import SharedMemory, close_received
 from nnburst.hal.errors import GeneralFailure, InvalidArgument, NnburstError, ResourceExhausted
 from nnburst.hal.peer import PeerCredentials, fds_of, unix_peer
 from nnburst.hal.utils import Closing, polled, weakly
@@ -212,7 +211,7 @@ class Fds(Closing):
         while self._fds:
             fd = self._fds.pop()
             if fd is not None:
-                os.close(fd)
+                close_received(fd)
 
     def __del__(self) -> None:
         if hasattr(self, "_fds"):  # its constructor may have been interrupted
@@ -466,7 +465,7 @@ class Channel(Closing):
     def _release_process(self) -> None:
         pidfd, self._peer_process = self._peer_process, -1
         if pidfd >= 0:
-            os.close(pidfd)
+            close_received(pidfd)
 
 
 def _milliseconds(seconds: float | None) -> int | None:

@@ -16,6 +16,7 @@ import weakref
 from enum import IntEnum
 from typing import Final
 
+from nnburst.fmq.shared_memory import close_received
 from nnburst.hal.errors import InvalidArgument
 from nnburst.hal.utils import Scarce
 from nnburst.hal.validation.values import validate_sync_fence
@@ -99,7 +100,7 @@ def adopt_fence(fd: int) -> socket.socket:
             os.close(fd)
         raise InvalidArgument(f"a sync fence must be a socket: {error}") from error
     if (fence.family, fence.type) != (socket.AF_UNIX, socket.SOCK_STREAM):
-        fence.close()
+        close_received(fence.detach())
         raise InvalidArgument("a sync fence must be an AF_UNIX STREAM socket")
     return fence
 

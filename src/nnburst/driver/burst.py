@@ -40,7 +40,7 @@ from nnburst.driver.scheduler import be_nice
 from nnburst.executor.base import MEASURED, Execution
 from nnburst.fmq.cores import may_spin
 from nnburst.fmq.message_queue import MessageQueue
-from nnburst.fmq.shared_memory import Flavor, SharedMemory, decode_descriptor
+from nnburst.fmq.shared_memory import Flavor, SharedMemory, close_received, decode_descriptor
 from nnburst.hal.enums import ErrorStatus, ExecutionPreference, Priority
 from nnburst.hal.environment import POLLING_WINDOW
 from nnburst.hal.errors import (
@@ -270,7 +270,7 @@ def _adopt_wakeup_socket(fd: int) -> socket.socket:
         os.close(fd)
         raise InvalidArgument(f"wakeup_socket: expected a socket: {error}") from error
     if (wakeup_socket.family, wakeup_socket.type) != (socket.AF_UNIX, socket.SOCK_STREAM):
-        wakeup_socket.close()
+        close_received(wakeup_socket.detach())
         raise InvalidArgument("wakeup_socket: expected an AF_UNIX STREAM socket")
     if _keeps_something(wakeup_socket):
         wakeup_socket.close()

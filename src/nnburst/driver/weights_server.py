@@ -31,7 +31,7 @@ from nnburst.driver.confinement import enter_sandbox, limit_this_process, machin
 from nnburst.driver.executors import find_executor
 from nnburst.driver.weights_client import MESSAGE, read_only, read_pack_request, seal
 from nnburst.executor.base import MAX_FILES, Executor, PackingExecutor
-from nnburst.fmq.shared_memory import checked_size
+from nnburst.fmq.shared_memory import checked_size, close_received
 from nnburst.hal.errors import InvalidArgument, NnburstError
 from nnburst.hal.peer import receive_fds
 from nnburst.hal.utils import processor_features
@@ -275,7 +275,7 @@ class _WeightsServer:
         truncated = flags & (socket.MSG_CTRUNC | socket.MSG_TRUNC)
         if len(data) != MESSAGE.size or len(fds) != 1 or truncated or worker.waits_for:
             for fd in fds:
-                os.close(fd)
+                close_received(fd)
             self._close_worker(worker)
             return
         worker.waits_for = data
@@ -285,7 +285,7 @@ class _WeightsServer:
             logger.info("a worker's request to pack is refused, it packs for itself: %s", error)
             self._answer(worker, Packed())
         finally:
-            os.close(fds[0])
+            close_received(fds[0])
 
     def _look_up(self, worker: _Worker, pack_request: int) -> None:
         size = checked_size(pack_request, is_final=True)
@@ -346,7 +346,7 @@ class _WeightsServer:
             packing.files = fds
             return
         for fd in fds:
-            os.close(fd)
+            close_received(fd)
         if data:
             return
         files, packing.files = packing.files, []
@@ -367,14 +367,14 @@ class _WeightsServer:
             return Packed()
         finally:
             for fd in files:
-                os.close(fd)
+                close_received(fd)
         return Packed(tuple(kept), size)
 
     def _finish(self, packing: _Packing, packed: Packed) -> None:
         self._poller.unregister(packing.result)
         packing.result.close()
         for fd in packing.files:
-            os.close(fd)
+            close_received(fd)
         self._packing = None
         self._given_up.add(packing.pid)
         self._publish(packing.job, packed)

@@ -60,6 +60,7 @@ from nnburst.fmq.shared_memory import (
     SharedMemory,
     check,
     checked_size,
+    close_received,
     from_record,
     layout,
     to_record,
@@ -496,9 +497,8 @@ def receive_queue(
             # TRUST: at most two descriptors are accepted; the kernel closes others.
             part, more, flags = receive_fds(connection, RECORD_BYTES - len(record), _MOST_FDS)
             fds += more
-            if (
-                flags & socket.MSG_CTRUNC and len(fds) < _MOST_FDS
-            ):  # the kernel leaves out others, too
+            # The kernel leaves out those beyond the most, too.
+            if flags & socket.MSG_CTRUNC and len(fds) < _MOST_FDS:
                 raise ResourceExhausted(
                     "this process has no descriptors left for those of the queue"
                 )
@@ -514,7 +514,7 @@ def receive_queue(
         raise MissedDeadline(f"no queue came within {timeout} s") from None
     finally:
         for fd in fds:
-            os.close(fd)
+            close_received(fd)
         with contextlib.suppress(OSError):
             connection.settimeout(before)
 

@@ -117,7 +117,7 @@ class SharedMemory(Closing):
             if size is not None and not 0 < size <= actual:
                 raise InvalidArgument(f"shared memory has {actual} bytes, expected {size}")  # noqa: TRY301
         except BaseException:
-            os.close(fd)
+            close_received(fd)
             raise
         return cls(fd, actual if size is None else size)
 
@@ -207,6 +207,15 @@ class SharedMemory(Closing):
 def address_of(memory: Bytes | memoryview) -> int:
     """The address of memory; the caller must keep the object."""
     return int(ffi.cast("uintptr_t", ffi.from_buffer(memory)))
+
+
+def close_received(fd: int) -> None:
+    """Close a descriptor that another process has sent, of whatever kind it is, without waiting.
+
+    Otherwise a socket's `close` could wait for as long as its sender has set by SO_LINGER.
+    """
+    lib.nnb_forbid_linger(fd)
+    os.close(fd)
 
 
 def _unmap(size: int, owner: int, _keep: object, address: Any) -> None:  # noqa: ANN401 - cffi's

@@ -29,6 +29,7 @@ from nnburst.control.messages import (
     SupportedExtensions,
     Welcome,
 )
+from nnburst.fmq.shared_memory import close_received
 from nnburst.hal.enums import FeatureLevel
 from nnburst.hal.errors import (
     Closed,
@@ -235,7 +236,7 @@ class Session:
         self.callback_thread.close()
         pidfd, self.pidfd = self.pidfd, -1
         if pidfd >= 0:
-            os.close(pidfd)
+            close_received(pidfd)  # the driver's process may be any descriptor
 
 
 _sessions: Final[weakref.WeakSet[Session]] = weakref.WeakSet()

@@ -57,6 +57,7 @@ from nnburst.driver.scheduler import Scheduler, Work
 from nnburst.driver.served_models import ServedModels, ServedNetwork
 from nnburst.driver.weights_client import WeightsClient
 from nnburst.executor.base import Executor
+from nnburst.fmq.shared_memory import close_received
 from nnburst.hal import vlog
 from nnburst.hal.enums import FeatureLevel, Priority
 from nnburst.hal.errors import (
@@ -579,7 +580,7 @@ def _upcall_socket(fds: Fds) -> socket.socket:
     fds.take(0)
     kind = upcalls.family, upcalls.type
     if kind != (socket.AF_UNIX, socket.SOCK_SEQPACKET):
-        upcalls.close()
+        close_received(upcalls.detach())
         raise InvalidArgument("Hello: fd 0 must be an AF_UNIX SEQPACKET socket")
     if not _is_one_of_a_pair(upcalls):
         upcalls.close()
