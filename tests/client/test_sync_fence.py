@@ -117,6 +117,16 @@ def test_descriptor_that_is_not_a_fence_is_refused_and_closed(make: object) -> N
         os.fstat(fd)
 
 
+def test_byte_out_of_band_is_an_error_and_keeps_no_waiter_busy() -> None:
+    fence, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    with end, SyncFence(fence.detach()) as found:
+        try:
+            end.send(b"\x01", socket.MSG_OOB)
+        except OSError:
+            pytest.skip("this kernel has no bytes out of band")
+        assert found.wait(20) == found.status == ERROR
+
+
 def test_socket_that_was_never_connected_is_in_the_error_state() -> None:
     assert SyncFence(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM).detach()).status == ERROR
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 import weakref
 from enum import IntEnum
@@ -108,9 +109,23 @@ def adopt_fence(fd: int) -> socket.socket:
 def fence_status(fence: socket.socket) -> FenceStatus:
     """The current state of a fence. Never waits, and leaves the byte in the socket."""
     try:
-        status = fence.recv(1, _LOOK)
-    except BlockingIOError:
-        return FenceStatus.ACTIVE
+        try:
+            status = fence.recv(1, _LOOK)
+        except BlockingIOError:
+            if not _is_readable(fence):
+                return FenceStatus.ACTIVE
+            status = fence.recv(1, _LOOK)  # it has come just now
     except OSError:
-        return FenceStatus.ERROR  # one that was never connected, or listens
+        # It was never connected, or listens, or has a byte out of band (MSG_OOB), which no signaller sends:
+        # poll would report that one for ever.
+        return FenceStatus.ERROR
     return FenceStatus.SIGNALLED if status == _DONE else FenceStatus.ERROR
+
+
+def _is_readable(fence: socket.socket) -> bool:
+    poller = select.poll()
+    try:
+        poller.register(fence, select.POLLIN)
+    except ValueError:  # another thread has closed it, as the next look at it shows
+        return True
+    return bool(poller.poll(0))
