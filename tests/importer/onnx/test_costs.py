@@ -87,15 +87,37 @@ def test_each_copy_of_a_large_constant_is_paid_for(
     refuse(made([zeros("s", "c0"), *nodes, last], "k", s=shape, first=[0]))
 
 
-def test_each_dequantised_copy_of_a_constant_is_paid_for() -> None:
+def test_a_constant_is_dequantised_once_however_many_nodes_read_it() -> None:
     nodes = [zeros("s", "c"), node("DequantizeLinear", "c step", "q")]
-    for at in range(16):
+    for at in range(32):
         nodes += [
             node("Identity", "q", f"n{at}"),
             node("ReduceMax", f"n{at}", f"m{at}", keepdims=0),
         ]
-    nodes.append(node("Sum", " ".join(f"m{at}" for at in range(16)), "k"))
-    refuse(made(nodes, "k", s=[MIB], step=np.array(0.5, np.float32)))
+    nodes.append(node("Sum", " ".join(f"m{at}" for at in range(32)), "k"))
+    content = made(nodes, "k", s=[MIB], step=np.array(0.5, np.float32))
+    tracemalloc.start()
+    try:
+        assert nnburst.load(content, as_graph=False).model.main.operations
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak <= 48 * MIB
+
+
+def test_weights_of_8_bits_are_transposed_within_the_allowance_of_their_file() -> None:
+    """As exporters write a linear layer: DequantizeLinear, Transpose, MatMul."""
+    nodes, constants = [], {"step": np.array(0.5, np.float32), "zero": np.array(0, np.int8)}
+    for at in range(16):
+        constants[f"w{at}"] = np.ones((1024, 1024), np.int8)
+        nodes += [
+            node("DequantizeLinear", f"w{at} step zero", f"d{at}"),
+            node("Transpose", f"d{at}", f"t{at}", perm=[1, 0]),
+            node("MatMul", f"x{at} t{at}", f"x{at + 1}"),
+        ]
+    inputs, outputs = [value("x0", "f4", (1, 1024))], [value("x16", "f4", (1, 1024))]
+    content = model(nodes, inputs, outputs, constants).SerializeToString()
+    assert len(nnburst.load(content, as_graph=False).model.main.operations) == 16
 
 
 def test_a_constant_is_padded_only_within_the_allowance() -> None:

@@ -17,7 +17,7 @@ from nnburst.formats.onnx_tensor import DTYPES, element_name
 from nnburst.formats.protobuf import Malformed
 from nnburst.hal.errors import NnburstError
 from nnburst.importer.onnx.node import Node
-from nnburst.importer.onnx.tensor import Array, Tensor
+from nnburst.importer.onnx.tensor import Array
 from nnburst.importer.tensors import Refused
 
 Fold = Callable[[Node, list[Array]], Any]
@@ -43,7 +43,7 @@ def folded(node: Node) -> list[Array] | None:
     function = FOLDS.get(node.kind)
     if function is None or node.count > _MOST_INPUTS:
         return None
-    arrays = [_value(node, tensor) for tensor in node.inputs()]
+    arrays = [tensor.array() for tensor in node.inputs()]
     try:
         with np.errstate(all="ignore"):
             found = function(node, arrays)
@@ -58,13 +58,6 @@ def folded(node: Node) -> list[Array] | None:
 
 
 _MOST_INPUTS: Final = 4096
-
-
-def _value(node: Node, tensor: Tensor) -> Array:
-    """The value of an input. The real numbers of a quantised one are made anew each time."""
-    if tensor.quantized is not None:
-        charge(node, tensor.shape, tensor.dtype.itemsize)
-    return tensor.array()
 
 
 def charge(node: Node, shape: Sequence[int], itemsize: int) -> None:

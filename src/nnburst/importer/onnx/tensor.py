@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -179,9 +179,15 @@ class QuantizedConstant:
     scale: Array
     zero_point: Array
     axis: int
+    _real: list[Array] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def real(self) -> Array:
-        """The real numbers."""
+        """The real numbers, which all nodes that read them share."""
+        if not self._real:
+            self._real.append(self._computed())
+        return self._real[0]
+
+    def _computed(self) -> Array:
         shape = [1] * self.stored.ndim
         if self.scale.size > 1:
             shape[self.axis] = -1

@@ -86,7 +86,7 @@ def _known(node: Node, x: Tensor) -> Tensor:
         scale.ndim <= 1, "scales are given for blocks, expected one, or one for each channel"
     )
     axis = node.axis(axis, x.rank) if scale.size > 1 else 0
-    node.graph.budget.spend(8 * x.elements)
+    node.graph.budget.spend(4 * x.elements)  # of the real numbers, which are kept
     made = QuantizedConstant(x.array(), scale.reshape(-1), zeros.reshape(-1), axis)
     return Tensor(x.shape, scale.dtype, quantized=made)
 
