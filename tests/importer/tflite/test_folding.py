@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import tracemalloc
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -121,6 +123,34 @@ def test_a_shape_that_is_taken_apart_and_put_together_again_reshapes() -> None:
     given = np.arange(12, dtype=np.float32).reshape(2, 6)
     [found] = Runner(imported).run([given])
     assert found.tolist() == given.reshape(2, 3, 2).tolist()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "second"),
+    [
+        ("GATHER", "GatherOptions", np.zeros(4096, "<i4")),
+        ("ADD", "AddOptions", np.ones((4096, 1), "<i4")),
+        ("FLOOR_MOD", "FloorModOptions", np.ones((4096, 1), "<i4")),
+    ],
+)
+def test_two_small_constants_make_no_large_one(
+    name: str, options: str, second: np.ndarray[Any, Any]
+) -> None:
+    b = TfliteBuilder()
+    x, known = b.input("INT32", (4096,)), b.tensor("INT32", (4096,))
+    row = b.constant("INT32", np.ones((1, 4096), "<i4"))
+    other = b.constant("INT32", second)
+    b.operator(name, [row, other], [known], options)
+    b.operator("ADD", [x, known], [b.output("INT32", (4096,))], "AddOptions")
+    content = b.finish()
+    tracemalloc.start()
+    try:
+        with contextlib.suppress(InvalidArgument):
+            nnburst.load(content, as_graph=False)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak <= 16 << 20
 
 
 def test_numbers_beyond_32_bits_and_divisions_by_0_are_left_to_the_translation() -> None:

@@ -7,6 +7,7 @@ known, too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -102,6 +103,7 @@ def _gather(op: Operator, values: Sequence[_Integers]) -> _Integers:
     x, positions = values
     if options.BatchDims() or positions.min(initial=0) < 0:
         raise Refused("batches, or positions from the end")
+    _require_small(positions.size * (x.size // max(x.shape[options.Axis()], 1)))
     return np.take(x, positions, axis=options.Axis())
 
 
@@ -120,10 +122,17 @@ def _require_plain(options: Any) -> None:  # noqa: ANN401 - tables without types
         raise Refused("an activation of integers")
 
 
+def _require_small(elements: int) -> None:
+    """Refuse a result that is larger than a shape before it takes memory: two small inputs can give it."""
+    if elements > _MOST_ELEMENTS:
+        raise Refused(f"{elements} elements, expected at most {_MOST_ELEMENTS} of a shape")
+
+
 def _arithmetic(options: str, compute: Callable[..., _Integers]) -> _Fold:
     def run(op: Operator, values: Sequence[_Integers]) -> _Integers:
         if options:
             _require_plain(op.options(options))
+        _require_small(math.prod(np.broadcast_shapes(*(value.shape for value in values))))
         return compute(*values)
 
     return run
@@ -134,6 +143,7 @@ def _division(compute: Callable[..., _Integers]) -> _Fold:
         x, divisor = values
         if not divisor.all():
             raise Refused("a division by 0")
+        _require_small(math.prod(np.broadcast_shapes(x.shape, divisor.shape)))
         return compute(x, divisor)
 
     return run
