@@ -785,28 +785,3 @@ def test_the_cosine_of_large_numbers_is_exact() -> None:
     x = np.linspace(1e5, 2e5, 200, dtype=np.float32)
     made = model([node("Cos", "x", "y")], [value("x", "f4", (200,))], [value("y", "f4", (200,))])
     np.testing.assert_allclose(run(made, x)[0], np.cos(x.astype(np.float64)), atol=1e-6)
-
-
-def test_nodes_may_be_in_any_order() -> None:
-    inner = helper.make_graph(
-        [node("Neg", "a", "b"), node("Add", "y x", "a")], "branch", [], [value("b", "f4", (2,))]
-    )
-    nodes = [
-        node("Mul", "t z", "w"),
-        node("If", "yes", "z", then_branch=inner, else_branch=inner),
-        node("Relu", "x", "y"),
-        node("Add", "y y", "t"),
-        node("Sqrt", "t", "not needed"),
-    ]
-    made = model(nodes, [value("x", "f4", (2,))], [value("w", "f4", (2,))], {"yes": np.array(True)})
-    (found,) = run(made, np.array([3, -1], np.float32))
-    assert found.tolist() == [-36, 0]
-
-
-def test_nodes_in_a_circle_are_refused() -> None:
-    nodes = [node("Add", "x b", "a"), node("Neg", "a", "b"), node("Relu", "x", "y")]
-    made = model(nodes, [value("x", "f4", (2,))], [value("y", "f4", (2,)), value("b", "f4", (2,))])
-    with pytest.raises(
-        InvalidArgument, match=r"node 0 \(Add\): .*'b' is read before it is written"
-    ):
-        nnburst.load(made.SerializeToString(), as_graph=False)
