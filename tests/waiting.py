@@ -16,8 +16,8 @@ def wait_for(condition: Callable[[], object], seconds: float = 60.0, pause: floa
         turn.wait(pause)
 
 
-def error_of(call: Callable[[], object]) -> str:
-    """The text of the error that a call raises; fail without an error, or after a minute."""
+def error_of(call: Callable[[], object], seconds: float = 60.0) -> str:
+    """The text of the error that a call raises; fail without an error, or after `seconds`."""
     found: list[str] = []
 
     def run() -> None:
@@ -28,7 +28,7 @@ def error_of(call: Callable[[], object]) -> str:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(60)
+    thread.join(seconds)
     assert not thread.is_alive(), "the call waits"
     assert found, "the call raises nothing"
     return found[0]
