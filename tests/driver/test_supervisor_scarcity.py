@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import select
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,7 +17,7 @@ import pytest
 
 from nnburst.control.address import Listener
 from nnburst.driver.service.child_supervisors import OwnerSupervisor, WeightsSupervisor
-from nnburst.driver.service.supervisor import Supervisor
+from nnburst.driver.service.supervisor import SpareWorker, Supervisor
 
 
 @pytest.fixture
@@ -30,6 +34,18 @@ def no_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(socket, "socketpair", refuse)
     monkeypatch.setattr(socket.socket, "dup", refuse)
+
+
+class ScarceOnce(socket.socket):
+    """A socket for which the kernel lacks memory at the first call."""
+
+    is_short = True
+
+    def recv(self, size: int, flags: int = 0, /) -> bytes:
+        if self.is_short:
+            self.is_short = False
+            raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
+        return super().recv(size, flags)
 
 
 class Refusing:
@@ -52,6 +68,31 @@ def test_wake_up_that_cannot_be_read_is_left_for_the_next_turn(supervisor: Super
     refusing: Any = Refusing()
     supervisor._receiver = refusing
     supervisor._drain()
+
+
+def test_report_that_cannot_be_read_is_left_for_the_next_look(supervisor: Supervisor) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    spare = SpareWorker(os.getpid(), ScarceOnce(fileno=ours.detach()))
+    with theirs, contextlib.closing(spare):
+        supervisor._spares.append(spare)
+        theirs.send(b"no such file")
+        supervisor._look_at_spare(spare.fileno(), select.POLLIN)
+        assert (spare.is_ready, spare.has_executor) == (False, False)
+        supervisor._look_at_spare(spare.fileno(), select.POLLIN)
+        assert spare.has_executor
+        assert supervisor._refusal == "no such file"
+
+
+def test_worker_whose_report_was_never_read_ends_with_its_supervisor_without_a_word() -> None:
+    program = """
+import socket
+from nnburst.driver.service.supervisor import await_client
+ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+theirs.send(b"made")
+await_client(theirs, ours)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
 
 
 def test_client_for_which_there_is_no_further_socket_does_without_the_process_beside(

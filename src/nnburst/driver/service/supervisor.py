@@ -80,11 +80,12 @@ class SpareWorker:
         return self._pair.fileno()
 
     def read_report(self) -> str | None:
-        """The reason why the worker cannot make its executor; empty if it was made, None without a report."""
-        try:
-            report = self._pair.recv(_REPORT_BYTES, socket.MSG_DONTWAIT)
-        except OSError:  # the worker has ended, or memory is short
-            return None
+        """The reason why the worker cannot make its executor; empty if it was made, None without a report.
+
+        Raises:
+            OSError: it cannot be read now, for example because memory is short.
+        """
+        report = self._pair.recv(_REPORT_BYTES, socket.MSG_DONTWAIT)
         if report in (b"", _MADE):
             return "" if report else None
         return report.decode(errors="replace")
@@ -142,7 +143,10 @@ def await_client(pair: socket.socket, supervisors: socket.socket) -> Admission:
     supervisors.close()
     with pair:
         pair.shutdown(socket.SHUT_WR)
-        names, fds, _ = receive_fds(pair, _NAMES_BYTES, len(Admission._fields))
+        try:
+            names, fds, _ = receive_fds(pair, _NAMES_BYTES, len(Admission._fields))
+        except ConnectionResetError:  # the supervisor has ended before it read the report
+            names, fds = b"", []
     if not fds:
         os._exit(0)
     given = zip(names.decode().split(","), fds, strict=True)
@@ -499,7 +503,10 @@ class Supervisor:
         for spare in self._spares:
             if spare.fileno() != fd:  # or it just got its client
                 continue
-            reason = spare.read_report()
+            try:
+                reason = spare.read_report()
+            except OSError:  # it is read at the next look, unless the worker ends first
+                return
             if reason is None:
                 spare.is_ready = not event & select.POLLHUP
                 self._poller.unregister(fd)
