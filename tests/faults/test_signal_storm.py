@@ -159,8 +159,11 @@ class Interrupted(BaseException):
 def test_handlers_that_raise_at_any_moment_leave_a_burst_usable(
     chance: random.Random, row: Row
 ) -> None:
+    armed = False  # a signal that another thread takes gets here after the timer was stopped
+
     def interrupt(*_: object) -> None:
-        raise Interrupted
+        if armed:
+            raise Interrupted
 
     before = signal.signal(signal.SIGALRM, interrupt)
     interrupted, shots = 0, 200 * KILLS
@@ -172,11 +175,14 @@ def test_handlers_that_raise_at_any_moment_leave_a_burst_usable(
                 number %= 1000
                 write_summands(bound, number)
                 try:
+                    armed = True
                     signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-6, 2 * usual))
                     bound.run()
-                    signal.setitimer(signal.ITIMER_REAL, 0)
+                    armed = False
                 except Interrupted:
+                    armed = False
                     interrupted += 1
+                signal.setitimer(signal.ITIMER_REAL, 0)
                 check_sum(bound.run().outputs[0], number)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
