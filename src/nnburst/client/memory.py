@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
 import io
 import itertools
 import math
@@ -272,8 +273,6 @@ class Memory(Closing):
         weakref.finalize(self, self._state.close, self._number).atexit = False
         self._bytes: npt.NDArray[np.uint8] = shared.map(writable=writable)[: self.size]
         self._address: int = self._bytes.__array_interface__["data"][0]
-        status = os.fstat(shared.fd)
-        self._identity = status.st_dev, status.st_ino  # of the memory, which several pools may map
 
     @staticmethod
     def from_fd(fd: int, *, seal: bool = False) -> Memory:
@@ -446,6 +445,18 @@ class Memory(Closing):
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"
         return f"<nnburst.Memory {self._number}: {self.size} bytes, {state}>"
+
+    @functools.cached_property
+    def _identity(self) -> tuple[int, int]:
+        """Device and inode of the memory, which several pools may map.
+
+        Raises:
+            Closed: the pool is closed.
+        """
+        with self._state.lock:
+            self._check_open()
+            status = os.fstat(self._state.shared.fd)
+        return status.st_dev, status.st_ino
 
     def _check_open(self) -> None:
         if self._state.closed:
