@@ -73,6 +73,15 @@ def test_client_that_comes_gets_a_spare_and_another_one_takes_its_place(serve: S
         assert first not in others
 
 
+def test_threads_that_a_client_needs_wait_for_it(serve: Serve) -> None:
+    supervisor = serve().pid
+    first, _ = spares_of(supervisor)
+    waiting = status(first, "Threads")
+    with nnburst.connect("cam") as device:
+        assert device.pid == first
+        assert status(first, "Threads") == waiting
+
+
 def test_client_that_comes_right_after_another_gets_a_spare_too(serve: Serve) -> None:
     supervisor = serve().pid
     for _ in range(3):

@@ -9,7 +9,7 @@ import select
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,6 +18,7 @@ import pytest
 from nnburst.control.address import Listener
 from nnburst.driver.service.child_supervisors import OwnerSupervisor, WeightsSupervisor
 from nnburst.driver.service.supervisor import SpareWorker, Supervisor
+from nnburst.driver.service.worker import Admission
 
 
 @pytest.fixture
@@ -117,3 +118,26 @@ def test_process_beside_for_which_there_is_no_socket_is_started_later(
     assert side.patience is not None
     assert side.pid == 0
     side.abandon_in_child()  # closes all ends
+
+
+def test_client_whose_spare_has_ended_gets_a_worker_that_is_connected_for_weights(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = WeightsSupervisor("litert")
+    weights._pair, theirs = socket.socketpair()
+    weights.pid = os.getpid()
+    supervisor._weights = weights
+    ours, workers = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    supervisor._spares.append(SpareWorker(7, ours, weights.pid))
+    workers.close()  # as its end does
+    forked: list[Admission] = []
+
+    def fork(client: Callable[[], Admission]) -> None:
+        forked.append(client())
+
+    monkeypatch.setattr(supervisor, "_fork_worker", fork)
+    client, other = socket.socketpair()
+    with theirs, client, other, contextlib.closing(weights):
+        supervisor._serve(client, os.geteuid(), "pid 1")
+    (admission,) = forked
+    assert admission.weights is not None

@@ -7,7 +7,8 @@ import weakref
 
 import pytest
 
-from nnburst.hal.utils import DaemonThread
+from nnburst.hal.errors import ResourceExhausted
+from nnburst.hal.utils import DaemonThread, ReadyThread
 
 PATIENCE = 30.0
 
@@ -79,3 +80,23 @@ def _named() -> None:
 
 def _wait(event: threading.Event) -> None:
     event.wait(PATIENCE)
+
+
+def test_thread_that_was_started_ahead_runs_its_function_once_that_is_known() -> None:
+    thread, ran = ReadyThread("ahead"), list[threading.Thread]()
+    assert thread.is_alive()
+    thread.begin(lambda: ran.append(threading.current_thread()))
+    thread.join(PATIENCE)
+    assert ran == [thread]
+    assert (thread.name, thread.daemon) == ("ahead", True)
+
+
+def test_thread_that_cannot_be_started_ahead_is_a_typed_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(ResourceExhausted, match="cannot start the thread 'ahead'"):
+        ReadyThread("ahead")

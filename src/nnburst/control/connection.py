@@ -53,7 +53,7 @@ from nnburst.hal.errors import (
     ResourceExhausted,
     error_for,
 )
-from nnburst.hal.utils import start_thread
+from nnburst.hal.utils import ReadyThread, start_thread
 
 if TYPE_CHECKING:
     from nnburst._native import nnb_caller, nnb_reply_reader
@@ -341,6 +341,7 @@ class Connection:
         channel: Channel,
         name: str,
         dead: Callable[[], NnburstError] | None = None,
+        reader: ReadyThread | None = None,
     ) -> None:
         """Own `channel` from here on and start the reader.
 
@@ -348,6 +349,7 @@ class Connection:
             channel: a connected channel.
             name: the peer's name, for messages and for the thread.
             dead: makes the error of calls after the end of the peer.
+            reader: the thread to read on; None to start one.
 
         Raises:
             ResourceExhausted: this process may have no more descriptors or threads; `channel` is closed.
@@ -370,8 +372,13 @@ class Connection:
         self._later: collections.deque[Message] = collections.deque()
         self._ended_ns = 0
         self._on_end = EndCallbacks(name)
-        self._reader = threading.Thread(target=self._read, name=f"nnburst {name}", daemon=True)
-        start_thread(self._reader, self._replies, channel)
+        self._reader: threading.Thread
+        if reader is None:
+            self._reader = threading.Thread(target=self._read, name=f"nnburst {name}", daemon=True)
+            start_thread(self._reader, self._replies, channel)
+        else:
+            self._reader = reader
+            reader.begin(self._read)
 
     @property
     def is_alive(self) -> bool:

@@ -340,6 +340,36 @@ def start_thread(thread: threading.Thread, *owned: _Closes) -> None:
         raise ResourceExhausted(f"cannot start the thread {thread.name!r}: {error}") from error
 
 
+class ReadyThread(threading.Thread):
+    """A daemon thread that is started ahead and waits for the function that it runs. Thread-safe.
+
+    Starting a thread takes some 0.2 ms, with a switch to it and back; one that waits begins at once.
+    """
+
+    def __init__(self, name: str) -> None:
+        """Start the thread.
+
+        Raises:
+            ResourceExhausted: the process may have no more threads, or no memory is left for its stack.
+        """
+        super().__init__(name=name, daemon=True)
+        self._work: Callable[[], None] | None = None
+        self._begins = _thread.allocate_lock()
+        self._begins.acquire()
+        start_thread(self)
+
+    def begin(self, work: Callable[[], None]) -> None:
+        """Run `work` on the thread. Called once."""
+        self._work = work
+        self._begins.release()
+
+    def run(self) -> None:
+        """Wait for `begin`, and run its function."""
+        self._begins.acquire()
+        if self._work is not None:
+            self._work()
+
+
 _ENDING: Final = threading.Event()
 
 

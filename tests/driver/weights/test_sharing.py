@@ -132,8 +132,14 @@ def keepers(supervisor: int) -> list[int]:
 
 
 @pytest.mark.campaign
-def test_keeper_that_was_killed_comes_back_and_later_clients_share_again(tmp_path: Path) -> None:
-    with service_process(tmp_path / "shared") as supervisor, ExitStack() as stack:
+@pytest.mark.parametrize(
+    "words", [(), ("--model", "large=driver.weights.test_sharing:network")], ids=["", "model"]
+)
+def test_keeper_that_was_killed_comes_back_and_later_clients_share_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
+    with service_process(tmp_path / "shared", *words) as supervisor, ExitStack() as stack:
         before, _ = clients(tmp_path / "shared", stack)
         (keeper,) = keepers(supervisor)
         for _ in range(2):
@@ -142,5 +148,5 @@ def test_keeper_that_was_killed_comes_back_and_later_clients_share_again(tmp_pat
             (keeper,) = keepers(supervisor)
         results, files = clients(tmp_path / "shared", stack)
     assert set(results) == set(before)
-    assert files[0] == files[1] == files[2]
-    assert {name for _, name in files[0]} == {"network", "weights"}
+    # Workers that waited before the kill have prepared the service's networks with the keeper that was.
+    assert {name for _, name in files[0] & files[1] & files[2]} == {"network", "weights"}

@@ -3,7 +3,8 @@
 A forked process shares its parent's pages until one of them writes, so a first call spends most of its
 milliseconds on copies of pages; and an engine's first execution allocates memory that later ones use. So a
 worker sends itself a Hello, opens each network that it serves, and runs it once, on zeros. All objects of the
-rehearsal are released, and its executions are not counted.
+rehearsal are released, and its executions are not counted. If that was quick it is repeated, since CPython
+makes its code faster once that has run some times.
 """
 
 from __future__ import annotations
@@ -56,12 +57,15 @@ _TIMEOUT: Final = 20.0
 _ELEMENTS: Final = 1024
 
 
-def rehearse(serve: Callable[[Channel], Service[Message]], networks: Sequence[ServedName]) -> None:
+def rehearse(serve: Callable[[Channel], Service[Message]], networks: Sequence[ServedName]) -> bool:
     """Make rehearsal calls to a worker that has no client yet.
 
     Args:
         serve: makes the service that answers the calls of a channel, on the thread that receives them.
         networks: the networks to open and run once.
+
+    Returns:
+        Whether every call was answered as expected.
     """
     (near, far), (upcalls, theirs) = _pair(), _pair()
     with contextlib.ExitStack() as cleanup:
@@ -74,10 +78,12 @@ def rehearse(serve: Callable[[Channel], Service[Message]], networks: Sequence[Se
                 visitor.call(hello, Welcome, [theirs.fileno()])
             for network in networks:
                 visitor.visit(network, answers)
+            return True  # noqa: TRY300 - the context closes behind it
         except (NnburstError, TimeoutError) as error:  # clients get it as their answer
             logger.debug("a rehearsal ends early: %s", error)
         except Exception:
             logger.exception("a rehearsal raised: the worker waits for its client without it")
+    return False
 
 
 class _Visitor:

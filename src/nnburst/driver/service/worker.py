@@ -12,6 +12,7 @@ quicker one: the kernel writes it before it frees the process's memory, and ends
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import logging
@@ -67,7 +68,7 @@ from nnburst.hal.errors import (
     InvalidArgument,
     ResourceExhausted,
 )
-from nnburst.hal.utils import executor_library
+from nnburst.hal.utils import ReadyThread, executor_library
 from nnburst.tracing.recording import record_if_asked
 
 if TYPE_CHECKING:
@@ -153,6 +154,10 @@ _WORKER: Final = b"nnburst worker"
 _NOTICE: Final = 0.05
 #: Held by the thread that ends the process.
 _ending: Final = threading.RLock()
+#: Rehearsals of a worker: CPython makes its code faster once that has run eight times.
+_REHEARSALS: Final = 9
+#: Seconds after which a worker begins no further rehearsal.
+_REHEARSING: Final = 0.03
 #: Most calls that may run on receiving threads, however many cores there are.
 _MOST_AT_ONCE: Final = 4
 
@@ -200,25 +205,24 @@ def serve_client(
         report(failure)
     gc.freeze()  # what was imported stays
     gc.enable()
+    if weights is not None:
+        worker.weights = WeightsClient(weights)
     if is_spare and not opens_a_device and not failure:
-        if weights is not None:
-            worker.weights = WeightsClient(weights)
         worker.prepare_networks()
         worker.rehearse()
+        worker.start_threads()
         gc.collect()
         gc.freeze()  # what the rehearsal left stays, too
     admission = client()
     channel = Channel(admission.client)
-    if worker.weights is not None:
-        worker.weights.close()
-    worker.weights = None if admission.weights is None else WeightsClient(admission.weights)
+    worker.choose_weights(admission.weights, channel.peer.uid)
     worker.has_client = True
     if admission.owner is not None:
         worker.choose_owner(admission.owner, channel.peer.uid)
     lib.nnb_set_thread_name(_WORKER)
     worker.watch_process = channel.watch_process
     service: Service[Message] = Service(channel, decode_call, worker.handle, worker.submit, budget)
-    receivers = Receivers(service, channel, _end)
+    receivers = Receivers(service, channel, _end, worker.second_receiver)
     worker.another_receives = receivers.have_another
     try:
         begin_realtime()
@@ -260,6 +264,7 @@ class Worker:
         weights: provides packed weights of the service; None if this worker packs by itself.
         owner: socket to the device's owner, until its first use; None if this worker opens the device.
         has_client: whether the client has come; the end of the owner in use then ends the worker.
+        second_receiver: a thread for it, which waits since before the client came; None without.
     """
 
     def __init__(
@@ -296,6 +301,8 @@ class Worker:
         self.another_receives: Callable[[], bool] = lambda: False
         self.watch_process: Callable[[int], None] = os.close
         self.weights: WeightsClient | None = None
+        self.second_receiver: ReadyThread | None = None
+        self._upcall_reader: ReadyThread | None = None
 
     def load(self) -> str:
         """Make the executor now, since its engine may take longer to load than the rest of a worker's start.
@@ -312,6 +319,20 @@ class Worker:
             logger.debug("executor %s is made again for the client: %s", self._executor_name, error)
             return text_of(error) or type(error).__name__
         return ""
+
+    def choose_weights(self, given: socket.socket | None, user: int) -> None:
+        """Keep the connection to the server of weights from before the client came, or replace it.
+
+        Args:
+            given: the new connection; owned from here on. Without one the old one stays if `user` is this
+                process's, as whom it was made.
+            user: the client's user.
+        """
+        if given is None and user == os.geteuid():
+            return
+        if self.weights is not None:
+            self.weights.close()
+        self.weights = None if given is None else WeightsClient(given)
 
     def choose_owner(self, given: socket.socket, user: int) -> None:
         """Keep the connection to the owner from before the client came, or replace it by a new one.
@@ -341,20 +362,32 @@ class Worker:
                 self._served_models.prepare_all(self._device)
 
     def rehearse(self) -> None:
-        """Answer the calls of a rehearsal and drop its session (`nnburst.driver.service.rehearsal`)."""
+        """Answer the calls of rehearsals and drop their sessions (`nnburst.driver.service.rehearsal`)."""
         from nnburst.driver.service.rehearsal import rehearse  # which only services need
 
         self.another_receives = lambda: True  # the rehearsal runs its calls itself
         page, self._counter_page = self._counter_page, None  # without counting them
-        rehearse(
-            lambda channel: Service(channel, decode_call, self.handle, self.submit, call_budget()),
-            self._served_models.names,
-        )
+        end = time.monotonic() + _REHEARSING
+        for _ in range(_REHEARSALS):
+            succeeded = rehearse(
+                lambda channel: Service(
+                    channel, decode_call, self.handle, self.submit, call_budget()
+                ),
+                self._served_models.names,
+            )
+            session, self._session = self._session, None
+            if session is not None:
+                session.upcalls.close()
+            if not succeeded or time.monotonic() > end:
+                break
         self.another_receives = lambda: False
         self._counter_page = page
-        session, self._session = self._session, None
-        if session is not None:
-            session.upcalls.close()
+
+    def start_threads(self) -> None:
+        """Start the threads that the client's Hello needs, before the client comes, if there may be more."""
+        with contextlib.suppress(ResourceExhausted, MemoryError):  # they are started for the client
+            self._upcall_reader = ReadyThread("nnburst the client")
+            self.second_receiver = ReadyThread("nnburst receiver")
 
     def _made_executor(self) -> Executor:
         if self._is_owned and self._executor is None:
@@ -460,9 +493,10 @@ class Worker:
             raise
         if client is not None:
             self.watch_process(client)
+        reader, self._upcall_reader = self._upcall_reader, None
         self._session = ClientSession(
             device,
-            Connection(Channel(upcalls), "the client"),
+            Connection(Channel(upcalls), "the client", reader=reader),
             self._counter_page,
             self._served_models,
             self._scheduler,
@@ -493,6 +527,7 @@ class Receivers:
         service: Service[Message],
         channel: Channel,
         ended: Callable[[BaseException | None], NoReturn],
+        second: ReadyThread | None = None,
     ) -> None:
         """Receive for `service` from `channel`.
 
@@ -500,10 +535,12 @@ class Receivers:
             service: answers the calls.
             channel: the channel of the service.
             ended: ends the process: because the client is gone (None), or because of an exception.
+            second: the second thread, which receives nothing yet; None to start one.
         """
         self._service = service
         self._channel = channel
         self._ended = ended
+        self._ready = second
         self._most = 1 + min(len(os.sched_getaffinity(0)), _MOST_AT_ONCE)
         self._threads = 1
         self._standing_by: set[int] = set()
@@ -518,6 +555,10 @@ class Receivers:
     def _start(self) -> None:
         """Start one more thread."""
         self._threads += 1  # before it starts, since it may start others
+        ready, self._ready = self._ready, None
+        if ready is not None:
+            ready.begin(self._receive)
+            return
         try:
             threading.Thread(target=self._receive, name="nnburst receiver", daemon=True).start()
         except (RuntimeError, MemoryError) as error:
