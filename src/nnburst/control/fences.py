@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import socket
 import weakref
 from enum import IntEnum
@@ -19,7 +18,7 @@ from typing import Final
 
 from nnburst.fmq.shared_memory import close_received
 from nnburst.hal.errors import InvalidArgument
-from nnburst.hal.utils import Scarce
+from nnburst.hal.utils import Scarce, is_readable
 from nnburst.hal.validation.values import validate_sync_fence
 
 _LOOK: Final = socket.MSG_PEEK | socket.MSG_DONTWAIT
@@ -123,9 +122,7 @@ def fence_status(fence: socket.socket) -> FenceStatus:
 
 
 def _is_readable(fence: socket.socket) -> bool:
-    poller = select.poll()
     try:
-        poller.register(fence, select.POLLIN)
+        return is_readable(fence.fileno())
     except ValueError:  # another thread has closed it, as the next look at it shows
         return True
-    return bool(poller.poll(0))

@@ -228,6 +228,13 @@ def polled(poller: select.poll, milliseconds: float | None) -> list[tuple[int, i
         return []
 
 
+def is_readable(fd: int) -> bool:
+    """Whether something is there to read, an end or an error included; of a pidfd, the end of its process."""
+    poller = select.poll()
+    poller.register(fd, select.POLLIN)
+    return bool(poller.poll(0))
+
+
 def is_number(found: object) -> bool:
     """Whether an object is a real number of any type, such as numpy's."""
     # The types of nearly all numbers first: the look for others takes 0.4 µs.

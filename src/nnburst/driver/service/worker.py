@@ -17,7 +17,6 @@ import errno
 import gc
 import logging
 import os
-import select
 import socket
 import threading
 import time
@@ -68,7 +67,7 @@ from nnburst.hal.errors import (
     InvalidArgument,
     ResourceExhausted,
 )
-from nnburst.hal.utils import ReadyThread, executor_library
+from nnburst.hal.utils import ReadyThread, executor_library, is_readable
 from nnburst.tracing.recording import record_if_asked
 
 if TYPE_CHECKING:
@@ -109,7 +108,7 @@ def watch_client(upcalls: socket.socket) -> int | None:
         pidfd = _open(upcalls)
     except ProcessLookupError:
         pidfd = -1
-    if pidfd is not None and (pidfd < 0 or _has_ended(pidfd)):
+    if pidfd is not None and (pidfd < 0 or is_readable(pidfd)):
         if pidfd >= 0:
             os.close(pidfd)
         raise InvalidArgument("Hello: the process that made the upcall socket has ended")
@@ -131,12 +130,6 @@ def _open(upcalls: socket.socket) -> int | None:
 
 def _pid_of_peer(upcalls: socket.socket) -> int:
     return Channel(upcalls).peer.pid
-
-
-def _has_ended(pidfd: int) -> bool:
-    poller = select.poll()
-    poller.register(pidfd, select.POLLIN)
-    return bool(poller.poll(0))
 
 
 logger = logging.getLogger(__name__)
