@@ -11,13 +11,17 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import nnburst
 from nnburst import DeviceUnavailable
 from nnburst.control.address import socket_path
+from nnburst.driver.service import rehearsal
+from nnburst.driver.service import worker as worker_module
 from nnburst.driver.service.supervisor import _end_with_parent
+from nnburst.driver.service.worker import Worker
 from nnburst.hal.utils import driver_environment
 from nnburst.testing.faults.footprint import children, is_running, spares
 from waiting import wait_for
@@ -80,6 +84,25 @@ def test_threads_that_a_client_needs_wait_for_it(serve: Serve) -> None:
     with nnburst.connect("cam") as device:
         assert device.pid == first
         assert status(first, "Threads") == waiting
+
+
+@pytest.mark.parametrize(("has_come", "rehearsals"), [(True, 1), (False, 9)])
+def test_worker_rehearses_until_its_client_comes(
+    monkeypatch: pytest.MonkeyPatch, has_come: bool, rehearsals: int
+) -> None:
+    monkeypatch.setattr(worker_module, "_REHEARSING", PATIENCE)
+    worker, made = Worker("null", "cam"), 0
+    sound = rehearsal.rehearse
+
+    def rehearse(*words: Any) -> bool:
+        nonlocal made
+        made += 1
+        return sound(*words)
+
+    monkeypatch.setattr(rehearsal, "rehearse", rehearse)
+    worker.rehearse(lambda: has_come)
+    assert made == rehearsals
+    assert not worker.knows_its_client()
 
 
 def test_client_that_comes_right_after_another_gets_a_spare_too(serve: Serve) -> None:

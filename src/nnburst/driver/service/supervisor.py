@@ -42,12 +42,12 @@ from nnburst.driver.service.child_supervisors import (
     OwnerSupervisor,
     WeightsSupervisor,
 )
-from nnburst.driver.service.worker import Admission, serve_client
+from nnburst.driver.service.worker import Admission, Waiting, serve_client
 from nnburst.fmq.shared_memory import SharedMemory
 from nnburst.hal.environment import EMULATED
 from nnburst.hal.errors import DeviceUnavailable, ResourceExhausted
 from nnburst.hal.peer import receive_fds, unix_peer
-from nnburst.hal.utils import polled
+from nnburst.hal.utils import is_readable, polled
 
 # -- spare workers ---------------------------------------------------------------------------------
 
@@ -500,7 +500,10 @@ class Supervisor:
                 cleanup.enter_context(given)
             pid = self._fork_worker(
                 lambda: await_client(theirs, ours),
-                report=_log_failure if self._is_open else _report_to(theirs),
+                waiting=Waiting(
+                    _log_failure if self._is_open else _report_to(theirs),
+                    lambda: is_readable(theirs.fileno()),
+                ),
                 weights=weights,
                 owner=owner,
             )
@@ -547,7 +550,7 @@ class Supervisor:
         self,
         client: Callable[[], Admission],
         *,
-        report: Callable[[str], None] | None = None,
+        waiting: Waiting | None = None,
         weights: socket.socket | None = None,
         owner: socket.socket | None = None,
     ) -> int | None:
@@ -557,7 +560,7 @@ class Supervisor:
         except ResourceExhausted as error:
             _warn_of_no_worker(error)
             return None
-        pid = self._fork(lambda: self._serve_client(client, page, weights, owner, report), _SPARE)
+        pid = self._fork(lambda: self._serve_client(client, page, weights, owner, waiting), _SPARE)
         if pid is None:
             page.close()
         else:
@@ -570,7 +573,7 @@ class Supervisor:
         page: SharedMemory,
         weights: socket.socket | None,
         owner: socket.socket | None,
-        report: Callable[[str], None] | None,
+        waiting: Waiting | None,
     ) -> NoReturn:
         """Serve one client in a worker process, which counts in `page`."""
         with page:
@@ -579,7 +582,7 @@ class Supervisor:
             client,
             self._executor,
             self._name,
-            report=report,
+            waiting=waiting,
             counter_page=counter_page,
             networks=self._networks,
             weights=weights,

@@ -88,6 +88,18 @@ class Admission(NamedTuple):
     owner: socket.socket | None = None
 
 
+class Waiting(NamedTuple):
+    """The supervisor's part in the wait of a worker whose client comes later.
+
+    Attributes:
+        report: takes the reason why the worker's executor cannot be made, or an empty text.
+        has_come: returns whether the client has come.
+    """
+
+    report: Callable[[str], None]
+    has_come: Callable[[], bool]
+
+
 # -- client process --------------------------------------------------------------------------------
 
 
@@ -160,7 +172,7 @@ def serve_client(
     executor: str,
     name: str,
     *,
-    report: Callable[[str], None] | None = None,
+    waiting: Waiting | None = None,
     counter_page: CounterPage | None = None,
     networks: Sequence[ServedNetwork] = (),
     weights: socket.socket | None = None,
@@ -175,8 +187,7 @@ def serve_client(
         client: waits for the client, and returns its sockets.
         executor: name of the executor.
         name: the device's name.
-        report: if the client comes later, so that there is time to rehearse: takes the reason why its
-            executor cannot be made, or an empty text.
+        waiting: given if the client comes later, so that there is time to rehearse.
         counter_page: counts executions for the supervisor.
         networks: the networks that clients may open by name.
         weights: socket to the server of weights, for the networks, before the client comes.
@@ -191,18 +202,18 @@ def serve_client(
     opens_a_device = not is_owned and executor_library(executor) is not None
     worker.owner = owner
     budget = call_budget()
-    is_spare = report is not None
+    is_spare = waiting is not None
     loads = is_spare if is_owned else not (is_spare and opens_a_device)
     failure = worker.load() if loads else ""
-    if report is not None:
-        report(failure)
+    if waiting is not None:
+        waiting.report(failure)
     gc.freeze()  # what was imported stays
     gc.enable()
     if weights is not None:
         worker.weights = WeightsClient(weights)
-    if is_spare and not opens_a_device and not failure:
+    if waiting is not None and not opens_a_device and not failure:
         worker.prepare_networks()
-        worker.rehearse()
+        worker.rehearse(waiting.has_come)
         worker.start_threads()
         gc.collect()
         gc.freeze()  # what the rehearsal left stays, too
@@ -354,8 +365,12 @@ class Worker:
             else:
                 self._served_models.prepare_all(self._device)
 
-    def rehearse(self) -> None:
-        """Answer the calls of rehearsals and drop their sessions (`nnburst.driver.service.rehearsal`)."""
+    def rehearse(self, has_come: Callable[[], bool]) -> None:
+        """Answer the calls of rehearsals and drop their sessions (`nnburst.driver.service.rehearsal`).
+
+        Args:
+            has_come: whether the client has come; it waits for no further rehearsal.
+        """
         from nnburst.driver.service.rehearsal import rehearse  # which only services need
 
         self.another_receives = lambda: True  # the rehearsal runs its calls itself
@@ -371,7 +386,7 @@ class Worker:
             session, self._session = self._session, None
             if session is not None:
                 session.upcalls.close()
-            if not succeeded or time.monotonic() > end:
+            if not succeeded or has_come() or time.monotonic() > end:
                 break
         self.another_receives = lambda: False
         self._counter_page = page
