@@ -29,6 +29,7 @@ import sysconfig
 import threading
 import time
 import weakref
+from _queue import SimpleQueue  # `queue` imports more than that
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
@@ -360,21 +361,16 @@ class ReadyThread(threading.Thread):
             ResourceExhausted: the process may have no more threads, or no memory is left for its stack.
         """
         super().__init__(name=name, daemon=True)
-        self._work: Callable[[], None] | None = None
-        self._begins = _thread.allocate_lock()
-        self._begins.acquire()
+        self._work: Final[SimpleQueue[Callable[[], None]]] = SimpleQueue()
         start_thread(self)
 
     def begin(self, work: Callable[[], None]) -> None:
         """Run `work` on the thread. Called once."""
-        self._work = work
-        self._begins.release()
+        self._work.put(work)
 
     def run(self) -> None:
         """Wait for `begin`, and run its function."""
-        self._begins.acquire()
-        if self._work is not None:
-            self._work()
+        self._work.get()()
 
 
 _ENDING: Final = threading.Event()

@@ -78,11 +78,12 @@ def rehearse(serve: Callable[[Channel], Service[Message]], networks: Sequence[Se
                 visitor.call(hello, Welcome, [theirs.fileno()])
             for network in networks:
                 visitor.visit(network, answers)
-            return True  # noqa: TRY300 - the context closes behind it
         except (NnburstError, TimeoutError) as error:  # clients get it as their answer
             logger.debug("a rehearsal ends early: %s", error)
         except Exception:
             logger.exception("a rehearsal raised: the worker waits for its client without it")
+        else:
+            return True
     return False
 
 

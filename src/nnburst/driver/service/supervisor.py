@@ -67,13 +67,13 @@ class SpareWorker:
         pid: number of the worker's process.
         is_ready: whether it has reported that it is ready for a client.
         has_executor: whether it has reported its executor, or the reason why that cannot be made.
-        weights: number of the process that it asks for weights, as the service's user; 0 if none.
+        keeper: number of the process that it asks for weights, as the service's user; 0 if none.
     """
 
-    def __init__(self, pid: int, pair: socket.socket, weights: int = 0) -> None:
+    def __init__(self, pid: int, pair: socket.socket, keeper: int = 0) -> None:
         """Own `pair`; at its other end, process `pid` waits for its client."""
         self.pid = pid
-        self.weights = weights
+        self.keeper = keeper
         self.is_ready = self.has_executor = False
         self._pair = pair
 
@@ -442,11 +442,10 @@ class Supervisor:
     def _serve(self, connected: socket.socket, user: int, whose: str) -> None:
         weights = None if self._spare_has_weights(user) else self._admit_to_weights(user)
         owner = None if self._owner is None else self._owner.admit(user)
-        admission = Admission(connected, weights, owner)
-        if not self._give_to_spare(admission, whose):
-            weights = weights or self._admit_to_weights(user)
-            admission = admission._replace(weights=weights)
-            pid = self._fork_worker(lambda: admission)
+        if not self._give_to_spare(Admission(connected, weights, owner), whose):
+            if weights is None:  # the spare was to keep its own
+                weights = self._admit_to_weights(user)
+            pid = self._fork_worker(lambda: Admission(connected, weights, owner))
             if pid is not None:
                 self._workers[pid] = whose
         for given in filter(None, (weights, owner)):
@@ -459,7 +458,7 @@ class Supervisor:
         """Whether the next spare worker is connected for weights as it is to be for a client of `user`."""
         if self._weights is None or not self._spares or user != os.geteuid():
             return False
-        return self._spares[0].weights == self._weights.pid != 0
+        return self._spares[0].keeper == self._weights.pid != 0
 
     def _rest(self, seconds: float) -> None:
         """Wait up to `seconds` for a signal, such as that of a worker's end."""
@@ -490,11 +489,9 @@ class Supervisor:
             self._spare_failed = True
             return
         with theirs, contextlib.ExitStack() as cleanup:
-            weights: socket.socket | None = None
-            if (
-                self._weights is not None and self._networks
-            ):  # all users open the networks, so they count as this user's
-                weights = self._weights.admit(os.geteuid())
+            weights = None
+            if self._networks:  # all users open them, so they count as this user's
+                weights = self._admit_to_weights(os.geteuid())
             owner = None if self._owner is None else self._owner.admit(os.geteuid())
             for given in filter(None, (weights, owner)):
                 cleanup.enter_context(given)
@@ -511,7 +508,7 @@ class Supervisor:
             self._spare_failed = True
             ours.close()
         else:
-            keeper = self._weights.pid if self._weights is not None and weights is not None else 0
+            keeper = 0 if self._weights is None or weights is None else self._weights.pid
             self._spares.append(SpareWorker(pid, ours, keeper))
             self._poller.register(ours, select.POLLIN)
 

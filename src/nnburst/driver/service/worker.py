@@ -548,7 +548,7 @@ class Receivers:
         self._service = service
         self._channel = channel
         self._ended = ended
-        self._ready = second
+        self._second = second
         self._most = 1 + min(len(os.sched_getaffinity(0)), _MOST_AT_ONCE)
         self._threads = 1
         self._standing_by: set[int] = set()
@@ -563,9 +563,9 @@ class Receivers:
     def _start(self) -> None:
         """Start one more thread."""
         self._threads += 1  # before it starts, since it may start others
-        ready, self._ready = self._ready, None
-        if ready is not None:
-            ready.begin(self._receive)
+        second, self._second = self._second, None
+        if second is not None:
+            second.begin(self._receive)
             return
         try:
             threading.Thread(target=self._receive, name="nnburst receiver", daemon=True).start()
