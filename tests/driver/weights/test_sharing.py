@@ -131,22 +131,37 @@ def keepers(supervisor: int) -> list[int]:
     return found
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize(
-    "words", [(), ("--model", "large=driver.weights.test_sharing:network")], ids=["", "model"]
-)
-def test_keeper_that_was_killed_comes_back_and_later_clients_share_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
-    with service_process(tmp_path / "shared", *words) as supervisor, ExitStack() as stack:
-        before, _ = clients(tmp_path / "shared", stack)
+def kill_twice(supervisor: int) -> None:
+    """Kill the process that keeps weights, and the next one, and wait for a third."""
+    (keeper,) = keepers(supervisor)
+    for _ in range(2):
+        os.kill(keeper, signal.SIGKILL)
+        wait_for(lambda killed=keeper: keepers(supervisor) not in ([], [killed]))  # type: ignore[misc]
         (keeper,) = keepers(supervisor)
-        for _ in range(2):
-            os.kill(keeper, signal.SIGKILL)
-            wait_for(lambda killed=keeper: keepers(supervisor) not in ([], [killed]))  # type: ignore[misc]
-            (keeper,) = keepers(supervisor)
+
+
+@pytest.mark.campaign
+def test_keeper_that_was_killed_comes_back_and_later_clients_share_again(tmp_path: Path) -> None:
+    with service_process(tmp_path / "shared") as supervisor, ExitStack() as stack:
+        before, _ = clients(tmp_path / "shared", stack)
+        kill_twice(supervisor)
         results, files = clients(tmp_path / "shared", stack)
     assert set(results) == set(before)
-    # Workers that waited before the kill have prepared the service's networks with the keeper that was.
+    assert files[0] == files[1] == files[2]
+    assert {name for _, name in files[0]} == {"network", "weights"}
+
+
+@pytest.mark.campaign
+def test_workers_that_waited_while_the_keeper_was_killed_share_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
+    served = "large=driver.weights.test_sharing:network"
+    path = tmp_path / "shared"
+    with service_process(path, "--model", served) as supervisor, ExitStack() as stack:
+        before, _ = clients(path, stack)
+        kill_twice(supervisor)
+        results, files = clients(path, stack)
+    assert set(results) == set(before)
+    # Each has what it prepared for the service with the keeper that was, too.
     assert {name for _, name in files[0] & files[1] & files[2]} == {"network", "weights"}
