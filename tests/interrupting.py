@@ -1,14 +1,17 @@
-"""Interrupts calls at a chosen place, and makes the start of threads fail."""
+"""Interrupts calls at a chosen place or a random moment, and makes the start of threads fail."""
 
 from __future__ import annotations
 
 import contextlib
+import random
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType
+from typing import Self
 
 import nnburst
 
@@ -21,6 +24,49 @@ _TOO_MUCH = 1 << 47
 
 class Interruption(BaseException):
     """Raised by a signal handler, as KeyboardInterrupt is."""
+
+
+class Handlers:
+    """SIGALRM after a random time; its handler raises, and may be followed by another one that does."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.interrupted = 0
+        self._chance = chance
+        self._armed = False
+        self._more = 0
+
+    def __call__(self, *_: object) -> None:
+        if self._armed:
+            if self._more:
+                self._more -= 1
+                signal.setitimer(signal.ITIMER_REAL, self._chance.uniform(1e-6, 15e-6))
+            raise Interruption
+
+    def around(self, use: Callable[[], object], more: int, seconds: float) -> None:
+        """Call `use` while the first handler raises within `seconds` and up to `more` others behind it.
+
+        A signal that another thread takes may be handled after `use`; then nothing is raised.
+        """
+        self._more = more
+        self._armed = True
+        try:
+            signal.setitimer(signal.ITIMER_REAL, self._chance.uniform(1e-6, seconds))
+            use()
+            self._armed = False
+        except Interruption:
+            self._armed = False  # first of all, and no call: nothing can come between
+            self.interrupted += 1
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    @contextmanager
+    def installed(self) -> Iterator[Self]:
+        """Handle SIGALRM within the context."""
+        before = signal.signal(signal.SIGALRM, self)
+        try:
+            yield self
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
 
 
 def interrupted_at(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import signal
+import random
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from interrupting import Handlers
 from nnburst.control.channel import Channel, Disconnected
 from nnburst.control.connection import Connection
 from nnburst.control.messages import (
@@ -213,19 +214,8 @@ def test_answers_of_launched_calls_come_while_others_wait(peer: Peer) -> None:
         assert waiting.result(HANG) == Nothing()
 
 
-class Interrupted(BaseException):
-    """Stands for KeyboardInterrupt, which pytest itself listens to."""
-
-
 def test_handlers_that_raise_at_any_moment_lose_no_call_of_others(peer: Peer) -> None:
     """The main thread reads for all, is interrupted at random, and nothing that it read is lost."""
-
-    armed = False  # a signal that another thread takes gets here after the timer was stopped
-
-    def interrupt(*_: object) -> None:
-        if armed:
-            raise Interrupted
-
     peer.answering = lambda number, _: peer.answer(number, Allocated(number, 1))
     stop, failures, done = threading.Event(), [], 0
 
@@ -240,27 +230,19 @@ def test_handlers_that_raise_at_any_moment_lose_no_call_of_others(peer: Peer) ->
                 return
 
     thread = threading.Thread(target=others)
-    before = signal.signal(signal.SIGALRM, interrupt)
     thread.start()
-    interrupted, mine = 0, set()
+    handlers = Handlers(random.Random(7))
     try:
-        for shot in range(300):
-            try:
-                armed = True
-                signal.setitimer(signal.ITIMER_REAL, 1e-6 + shot % 60 * 5e-6)
-                mine.add(peer.connection.call(Ping(), Allocated, timeout=HANG)[0].handle)
-                armed = False
-            except Interrupted:
-                armed = False
-                interrupted += 1
-            signal.setitimer(signal.ITIMER_REAL, 0)
+        with handlers.installed():
+            for _ in range(300):
+                handlers.around(
+                    lambda: peer.connection.call(Ping(), Allocated, timeout=HANG), 0, 300e-6
+                )
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
         stop.set()
         thread.join(HANG)
     assert not failures
     assert done
-    assert interrupted
+    assert handlers.interrupted
     assert peer.connection.call(Ping(), Allocated, timeout=HANG)
     assert peer.connection.is_alive

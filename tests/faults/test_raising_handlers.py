@@ -17,7 +17,7 @@ import pytest
 import nnburst
 from client.burst_helpers import standing_still
 from faults.processes import KILLS
-from interrupting import interrupted_at
+from interrupting import Handlers, Interruption, interrupted_at
 from nnburst import Burst
 from nnburst.client.burst import bound_request
 from nnburst.client.burst.event_loop import waiter_of
@@ -28,47 +28,10 @@ from waiting import wait_for
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
-class Interrupted(BaseException):
-    """Stands for KeyboardInterrupt, which pytest itself listens to."""
-
-
-class Handlers:
-    """SIGALRM after a random time; its handler raises, and may be followed by another one that does."""
-
-    def __init__(self, chance: random.Random) -> None:
-        self.interrupted = 0
-        self._chance = chance
-        self._armed = False
-        self._more = 0
-
-    def __call__(self, *_: object) -> None:
-        if self._armed:
-            if self._more:
-                self._more -= 1
-                signal.setitimer(signal.ITIMER_REAL, self._chance.uniform(1e-6, 15e-6))
-            raise Interrupted
-
-    def around(self, use: Callable[[], object], more: int, seconds: float) -> None:
-        """Call `use` while the first handler raises within `seconds` and up to `more` others behind it."""
-        self._more = more
-        self._armed = True
-        try:
-            signal.setitimer(signal.ITIMER_REAL, self._chance.uniform(1e-6, seconds))
-            use()
-            self._armed = False
-        except Interrupted:
-            self._armed = False  # first of all, and no call: nothing can come between
-            self.interrupted += 1
-        signal.setitimer(signal.ITIMER_REAL, 0)
-
-
 @pytest.fixture
 def handlers(chance: random.Random) -> Iterator[Handlers]:
-    raising = Handlers(chance)
-    before = signal.signal(signal.SIGALRM, raising)
-    yield raising
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, before)
+    with Handlers(chance).installed() as installed:
+        yield installed
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +139,7 @@ def two_at_once(burst: Burst) -> Iterator[threading.Thread]:
     last_wait = burst._core.client.waits_from_ns
 
     def raise_it(*_: object) -> None:
-        raise Interrupted
+        raise Interruption
 
     def send() -> None:
         wait_for(lambda: burst._core.client.waits_from_ns != last_wait)
@@ -210,10 +173,10 @@ def test_two_handlers_that_raise_at_once_leave_a_burst_usable(
     }
     with standing_still(device):
         two_at_once.start()
-        with pytest.raises(Interrupted) as raised:
+        with pytest.raises(Interruption) as raised:
             uses[how]()
         two_at_once.join()
-    assert isinstance(raised.value.__context__, Interrupted), "the second came behind the first"
+    assert isinstance(raised.value.__context__, Interruption), "the second came behind the first"
     collect_all(burst)
     for number, request in enumerate((bound, other), start=1):
         check_sum(request.run(20).outputs[0], number)
@@ -230,15 +193,15 @@ def test_interrupted_first_result_is_read_by_the_next_run(
     def interrupted(request: Any) -> int:
         real(request)  # the result is there, and Python has not read it
         sys.setprofile(entered)
-        raise Interrupted
+        raise Interruption
 
     def entered(frame: FrameType, event: str, _what: object) -> None:
         sys.setprofile(None)  # the first function of Python's, in which the second handler can come
         if event == "call" and "nnburst" in frame.f_code.co_filename:
-            raise Interrupted
+            raise Interruption
 
     monkeypatch.setattr(bound_request, "_run", interrupted)
-    with pytest.raises(Interrupted):
+    with pytest.raises(Interruption):
         bound.run()
     sys.setprofile(None)
     monkeypatch.setattr(bound_request, "_run", real)

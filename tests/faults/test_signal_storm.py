@@ -14,6 +14,7 @@ import pytest
 
 import nnburst
 from faults.processes import KILLS, STRICT, Row, wait_until_stopped
+from interrupting import Handlers
 from nnburst import Device, MissedDeadline
 from nnburst.client.burst.interface import BoundRequest
 from nnburst.testing.faults.activities import (
@@ -152,43 +153,20 @@ def test_deadlines_are_neither_cut_nor_stretched(way: str, storm: Storm, row: Ro
         assert max(*stormy, *quiet) <= DEADLINE + TOLERANCE
 
 
-class Interrupted(BaseException):
-    """Stands for KeyboardInterrupt, which pytest itself listens to."""
-
-
 def test_handlers_that_raise_at_any_moment_leave_a_burst_usable(
     chance: random.Random, row: Row
 ) -> None:
-    armed = False  # a signal that another thread takes gets here after the timer was stopped
-
-    def interrupt(*_: object) -> None:
-        if armed:
-            raise Interrupted
-
-    before = signal.signal(signal.SIGALRM, interrupt)
-    interrupted, shots = 0, 200 * KILLS
-    try:
-        with nnburst.launch("reference") as device:
-            bound = device.prepare(sum_model()).open_burst().bind()
-            usual = usual_time(bound)
-            for number in range(shots):
-                number %= 1000
-                write_summands(bound, number)
-                try:
-                    armed = True
-                    signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-6, 2 * usual))
-                    bound.run()
-                    armed = False
-                except Interrupted:
-                    armed = False
-                    interrupted += 1
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                check_sum(bound.run().outputs[0], number)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    row("handler that raises during a run", shots, raised=f"{interrupted}, no burst lost")
-    assert interrupted >= shots // 10
+    handlers, shots = Handlers(chance), 200 * KILLS
+    with handlers.installed(), nnburst.launch("reference") as device:
+        bound = device.prepare(sum_model()).open_burst().bind()
+        usual = usual_time(bound)
+        for number in range(shots):
+            number %= 1000
+            write_summands(bound, number)
+            handlers.around(bound.run, 0, 2 * usual)
+            check_sum(bound.run().outputs[0], number)
+    row("handler that raises during a run", shots, raised=f"{handlers.interrupted}, no burst lost")
+    assert handlers.interrupted >= shots // 10
 
 
 def usual_time(bound: BoundRequest) -> float:
