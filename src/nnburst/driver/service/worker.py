@@ -328,8 +328,8 @@ class Worker:
         """Keep the connection to the server of weights from before the client came, or replace it.
 
         Args:
-            given: the new connection; owned from here on. Without one the old one stays if `user` is this
-                process's, as whom it was made.
+            given: the new connection; owned from here on. None keeps the old one for a client of this
+                process's own user.
             user: the client's user.
         """
         if given is None and user == os.geteuid():
